@@ -22,6 +22,8 @@ from shutil import copytree, ignore_patterns
 from fsdp_migrate.cli import session
 from fsdp_migrate.planning import support_library
 from fsdp_migrate.planning.outcome import Outcome
+from fsdp_migrate.syntax import name_table_builder
+from fsdp_migrate.syntax.name_table import NameTable
 from tests.corpus import packages
 
 FIXTURES = Path(__file__).parents[1] / "fixtures"
@@ -148,15 +150,27 @@ def run_time_forms(source: str, defined: Set[str] = frozenset()) -> int:
     if support_library.NAME not in source and not defined:
         return 0
     tree = ast.parse(source)
-    names = RUN_TIME_FORMS & defined | {
-        alias.asname or alias.name
+    table = name_table_builder.build(tree)
+    imported = {
+        alias
         for node in ast.walk(tree)
         if isinstance(node, ast.ImportFrom)
         and (node.module or "").rpartition(".")[2].startswith(support_library.NAME)
         for alias in node.names
         if alias.name in RUN_TIME_FORMS
     }
-    return sum(isinstance(node, ast.Name) and node.id in names for node in ast.walk(tree))
+    forms = RUN_TIME_FORMS & defined
+    return sum(_means(name, imported, forms, table) for name in table.names)
+
+
+def _means(name: ast.Name, imported: Set[ast.AST], forms: Set[str], table: NameTable) -> bool:
+    """Whether a name stands for an import, or for a function of the file's own: not for a local
+    variable of the same name."""
+    owner = table.within[name].lookup(name.id)
+    bound = owner.bindings[name.id] if owner is not None else []
+    if name.id in forms and owner in {None, table.module}:
+        return True
+    return any(binding.node in imported for binding in bound)
 
 
 def programs(scratch: Path, target: str) -> Iterator[Figures]:

@@ -39,6 +39,11 @@ def test_added_and_removed_lines_are_counted_blank_ones_and_new_files_too(tmp_pa
         ("from .fsdp2_support import shard as cut\nf = partial(cut, a=1)\n", 1),
         ("from fsdp2_support import no_sync\nno_sync(a)\n", 0),  # a person writes such a helper too
         ("from elsewhere import shard\nshard(a)\n", 0),
+        (
+            "def save(states):\n    for shard in states:\n        write(shard)\n\n\n"
+            "def wrap(a):\n    from fsdp2_support import shard\n\n    return shard(a)\n",
+            1,  # the other is a variable
+        ),
     ],
 )
 def test_run_time_forms_are_those_of_the_support_module(source: str, count: int) -> None:

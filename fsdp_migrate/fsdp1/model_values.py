@@ -69,12 +69,16 @@ def _static_that_tells(node: ast.expr, module: Module, tracer: Tracer) -> ast.Ca
     """The call that gives an FSDP1 static the model that ``node`` uses; one in the same branch, if
     there is one."""
     path = access_path(node)
-    if path is None or not all(isinstance(v, Unknown) for v in tracer.evaluate(node, module)):
+    found = tracer.evaluate(node, module)
+    if path is None or not all(isinstance(v, (Computed, Unknown)) for v in found):
         return None
+    is_known = any(isinstance(v, Computed) for v in found)  # some of it, as an attribute of a model
     here = module.table.scope_of(node).function()
     elsewhere = None
     for call in _statics_given(path, module, tracer):
         if module.table.within[call].function() is not here:
+            continue
+        if is_known and not _stands_in_context(node, call, module):
             continue
         given = [*call.args, *(k.value for k in call.keywords)]
         if any(_may_be_same(g, node, path, module) for g in given[:3]):
@@ -82,6 +86,14 @@ def _static_that_tells(node: ast.expr, module: Module, tracer: Tracer) -> ast.Ca
                 return call
             elsewhere = elsewhere or call
     return elsewhere
+
+
+def _stands_in_context(node: ast.expr, call: ast.Call, module: Module) -> bool:
+    """Whether a ``with`` statement that enters what a call makes is around ``node``."""
+    item = module.table.parents[call]
+    return isinstance(item, ast.withitem) and module.table.parents[item] in (
+        module.table.ancestors(node)
+    )
 
 
 def _statics_given(path: str, module: Module, tracer: Tracer) -> Iterator[ast.Call]:

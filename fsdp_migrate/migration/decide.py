@@ -213,13 +213,18 @@ def _serves_others(study: Study) -> set[ast.AST] | None:
     """
     found: set[ast.AST] = set()
     for module in study.project.modules:
-        serves = module.mentions("apply_activation_checkpointing", "shard_by_policy")
+        serves = module.mentions(
+            "apply_activation_checkpointing", "shard_by_policy", "nonwrapped_numel"
+        )
         for call in module.table.calls if serves else ():
             name = call.func.attr if isinstance(call.func, ast.Attribute) else ""
             name = call.func.id if isinstance(call.func, ast.Name) else name
-            if name not in {"apply_activation_checkpointing", "shard_by_policy"}:
+            given = [*call.args, *(k.value for k in call.keywords)]
+            if any(k.arg == "nonwrapped_numel" for k in call.keywords):
+                given = [call.func]  # a loop asks a policy
+            elif name not in {"apply_activation_checkpointing", "shard_by_policy"}:
                 continue
-            for argument in (*call.args, *(k.value for k in call.keywords)):
+            for argument in given:
                 values = study.values(argument, module)
                 found |= policies.policy_origins(values, study)
                 found |= policies.asked_by_functions(values, study)

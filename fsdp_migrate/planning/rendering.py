@@ -277,7 +277,17 @@ def _walk(plan: ShardPlan, fully_shard: str, arguments: list[Code]) -> list[Code
 
 def _nested(lines: list[Code]) -> Code:
     """Statements as they stand in a block."""
-    return join("\n    ", [_indented(line) for line in lines])
+    return join("\n    ", [_indented(line) for line in set_apart(lines)])
+
+
+def set_apart(lines: Sequence[Code]) -> list[Code]:
+    """Statements of a block with an empty line around each function among them."""
+    defines = [line.template.startswith("def ") for line in lines]
+    after = [False, *defines[:-1]]
+    return [
+        Code(f"\n{line.template}", line.parts) if place and (here or before) else line
+        for place, (line, here, before) in enumerate(zip(lines, defines, after, strict=True))
+    ]
 
 
 def _indented(given: Code) -> Code:
@@ -290,7 +300,8 @@ def _below_root(targets: Targets, variable: str, plan: ShardPlan) -> Code:
     test = targets.predicate(variable)
     if not targets.may_be_root:
         return test
-    return code("{v} is not {m} and {t}", v=variable, m=plan.model, t=test)
+    form = "{t} and {v} is not {m}" if targets.asks_root else "{v} is not {m} and {t}"
+    return code(form, v=variable, m=plan.model, t=test)
 
 
 def _loop_with_batch_norm(

@@ -45,6 +45,7 @@ class Targets:
     by_class: bool = True
     variable: str = ""  # the loop variable the predicate would like
     may_be_root: bool = True  # whether the predicate can hold for the root, which is sharded last
+    asks_root: bool = False  # whether the predicate has to be asked for the root as well
     classes: ast.expr | None = None  # the classes it asks for, when they are written out here
     in_brackets: bool = False  # lists of modules may be among them, which older releases refuse
 

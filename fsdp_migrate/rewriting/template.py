@@ -74,7 +74,7 @@ def _in_file_style(text: str, module: cst.Module) -> str:
     for line in text.strip("\n").split("\n"):
         stripped = line.lstrip(" ")
         depth = (len(line) - len(stripped)) // 4
-        lines.append(module.default_indent * depth + stripped)
+        lines.append(module.default_indent * depth + stripped if stripped else "")
     return module.default_newline.join(lines) + module.default_newline
 
 

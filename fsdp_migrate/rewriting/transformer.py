@@ -334,7 +334,7 @@ class Editor(cst.CSTTransformer):
         """New code as statements that stand beside a node, or in its place."""
         text = self.module.source.lines[getattr(node, "lineno", 1) - 1]
         indent = text[: len(text) - len(text.lstrip())]
-        blank = cst.EmptyLine(indent=False)
+        apart = [cst.EmptyLine(indent=False)] * (1 if indent else 2)  # PEP 8's empty lines
         found: list[Line] = []
         for code in codes:
             lines = [
@@ -342,11 +342,11 @@ class Editor(cst.CSTTransformer):
                 for line in template.statements(code, self.lookup, self.tree)
             ]
             if isinstance(lines[0], cst.FunctionDef) and not self.is_first(node):
-                lines[0] = lines[0].with_changes(leading_lines=[blank])
+                lines[0] = lines[0].with_changes(leading_lines=apart)
             last = lines[-1]
             if isinstance(last, cst.FunctionDef) and not self.is_last(node):
                 body = of_kind(last.body, cst.IndentedBlock)
-                lines[-1] = last.with_changes(body=body.with_changes(footer=[blank]))
+                lines[-1] = last.with_changes(body=body.with_changes(footer=apart))
             found += lines
         return found
 

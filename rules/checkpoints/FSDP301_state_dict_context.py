@@ -6,7 +6,12 @@ from collections.abc import Iterable
 from fsdp_migrate.analysis.flow import access_path
 from fsdp_migrate.analysis.module import Module
 from fsdp_migrate.analysis.values import Function
-from fsdp_migrate.families.checkpoints import sharded_files, state_dict_settings
+from fsdp_migrate.families.checkpoints import (
+    expressed_settings,
+    optimizer_states,
+    sharded_files,
+    state_dict_settings,
+)
 from fsdp_migrate.families.wrapping.sharded_parts import sharded_parts
 from fsdp_migrate.fsdp1.site import Site
 from fsdp_migrate.planning.context import Study
@@ -45,16 +50,25 @@ def decide(site: Site, study: Study) -> Decision:
     models = state_dict_settings.models_concerned(first_argument(call), site.module, study)
     setting = state_dict_settings.read_setting(call, site.module, study)
     place = _item(site, call)
-    if setting.problem or place is None:
+    if place is None:
         return _kept(site, study, models)
     statement, index = place
+    expressed = expressed_settings.expressed(setting, statement.body[0], site.module, study)
+    if setting.problem and expressed is None:
+        return _kept(site, study, models)
     if any(isinstance(n, (ast.Yield, ast.YieldFrom)) for b in statement.body for n in ast.walk(b)):
         return _kept(site, study, models)  # other code runs in it
     # Sharded states are what a model gives of itself: nobody need be told.
-    if setting.kind == "FULL" and _is_felt_elsewhere(statement, call, site, study):
+    if setting.kind == "FULL" and _is_felt_elsewhere(
+        statement, call, site, study, is_here=expressed is not None
+    ):
         return _kept(site, study, models)
     proposal = study.proposal()
     proposal.unwrap(site.module, statement, index)
+    if expressed is not None:
+        proposal.claims.kept.add(call)  # the calls inside read its arguments
+        message = "context removed, its calls say the kind"
+        return study.rewritten(site, RULE.code, message, proposal, models=models)
     review = sharded_files.review(setting, models, study, site.module)
     message = f"context removed ({setting})"
     return study.rewritten(site, RULE.code, message, proposal, models=models, review=review)
@@ -82,19 +96,38 @@ def _item(site: Site, call: ast.Call) -> tuple[ast.With | ast.AsyncWith, int] | 
 
 
 def _is_felt_elsewhere(
-    statement: ast.With | ast.AsyncWith, context: ast.Call, site: Site, study: Study
+    statement: ast.With | ast.AsyncWith,
+    context: ast.Call,
+    site: Site,
+    study: Study,
+    *,
+    is_here: bool,
 ) -> bool:
-    """Whether code that is not rewritten here asks for a state in the block."""
+    """Whether code that is not rewritten here asks for a state in the block.
+
+    Args:
+        is_here: the kind is known in the block, and not in functions that are called there.
+    """
     seen: set[ast.AST] = set()
+    reads = optimizer_states.sharded_reads(site) if is_here else []
+    gone = {node for read in reads for node in ast.walk(read)} | {context}
     return any(
-        node is not context and _asks(node, site.module, study, seen)
+        node not in gone and _asks(node, site.module, study, seen, is_here=is_here)
         for body in statement.body
         for node in ast.walk(body)
         if isinstance(node, ast.Call)
     )
 
 
-def _asks(call: ast.Call, module: Module, study: Study, seen: set[ast.AST]) -> bool:
+def _asks(
+    call: ast.Call,
+    module: Module,
+    study: Study,
+    seen: set[ast.AST],
+    *,
+    is_here: bool,
+    is_below: bool = False,
+) -> bool:
     """Whether a call may ask for a state; ``seen`` are the functions that are looked into."""
     method = call.func if isinstance(call.func, ast.Attribute) else None
     names = study.external(call.func, module)
@@ -105,10 +138,11 @@ def _asks(call: ast.Call, module: Module, study: Study, seen: set[ast.AST]) -> b
         if any(word in path for word in OTHERS):
             return False
         parts = sharded_parts(method.value, module, study)
-        return not parts and not study.models(method.value, module)  # else a site of its own
+        is_site = parts or study.models(method.value, module)
+        return not is_site or (is_here and is_below)
     functions = [v for v in study.values(call.func, module) if isinstance(v, Function)]
     if functions:
-        return any(_does_ask(each, study, seen) for each in functions)
+        return any(_does_ask(each, study, seen, is_here=is_here) for each in functions)
     if bool(names) and all(name.startswith("builtins.") for name in names):
         return False
     passed = given_arguments(call)
@@ -118,12 +152,12 @@ def _asks(call: ast.Call, module: Module, study: Study, seen: set[ast.AST]) -> b
     return on_model and method is not None and method.attr not in QUIET_METHODS
 
 
-def _does_ask(function: Function, study: Study, seen: set[ast.AST]) -> bool:
+def _does_ask(function: Function, study: Study, seen: set[ast.AST], *, is_here: bool) -> bool:
     if function.node in seen:
         return False
     seen.add(function.node)
     return len(seen) > MOST or any(
-        _asks(node, function.module, study, seen)
+        _asks(node, function.module, study, seen, is_here=is_here, is_below=True)
         for node in ast.walk(function.node)
         if isinstance(node, ast.Call)
     )

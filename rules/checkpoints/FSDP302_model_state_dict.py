@@ -4,6 +4,7 @@ import ast
 from dataclasses import replace
 
 from fsdp_migrate.families.checkpoints import (
+    expressed_settings,
     first_rank,
     hoisting,
     hoisting_places,
@@ -37,17 +38,23 @@ def decide(site: Site, study: Study) -> Decision:
     models = parts.constructors or found.constructors
     setting = settings_in_force.setting_at(site.node, site.module, models, study)
     setting = state_dict_settings.effective_setting(setting, models, study)
-    if setting.gone and setting.kind == "SHARDED" and isinstance(site.node, ast.Call):
-        return study.kept_as_is(site, RULE.code, state_dict_settings.OWN, models=models)
-    at_run_time = state_dict_settings.is_for_run_time(setting, study)
-    problem = "" if at_run_time else setting.problem
+    # DCP knows one first rank, FSDP1 one for each group of ranks that shard a model, and what is
+    # around sharded parts was on every rank.
+    several = bool(parts) or not all(meshes.is_sharded_by_all(m, study) for m in models)
+    told, at_run_time = expressed_settings.choose(
+        setting, site, study, natively=not (several or strategies.is_replicated(models, study))
+    )
+    problem = "" if told or at_run_time else setting.problem
     unknown = bool(problem) and problem == setting.problem
     if not isinstance(site.node, ast.Call):
         problem = "the state_dict method is passed on as a value"
     elif site.node.args or site.node.keywords:
         problem = "state_dict() is called with arguments"
-    if not problem and setting.kind == "FULL" and gathered.gathers(site.subject, site.module):
+    is_whole = setting.gone or (not problem and setting.kind == "FULL")
+    if is_whole and gathered.gathers(site.subject, site.module):
         return study.kept_as_is(site, RULE.code, "kept, of whole parameters", models=models)
+    if own := state_dict_settings.kept_own(setting, site, RULE.code, models, study):
+        return own
     if problem:
         return study.left(
             site,
@@ -79,15 +86,14 @@ def decide(site: Site, study: Study) -> Decision:
         setting = replace(setting, offload=True, rank0_only=True)
     others = any("DistributedDataParallel" in getattr(v, "made_by", "") for v in found.others)
     others = others or declared.model(frozenset(found.others), study.tracer).other
-    # DCP knows one first rank, FSDP1 one for each group of ranks that shard a model, and what is
-    # around sharded parts was on every rank.
-    several = bool(parts) or not all(meshes.is_sharded_by_all(m, study) for m in models)
     elsewhere = several if setting.rank0_only else setting.offload
     if setting.kind == "FULL" and elsewhere and not first_rank.is_read_by_first(site, place, study):
         new, message = _by_support(site, setting, proposal, place)
     else:
-        new, message = _new(site, setting, proposal, place)
-        aliases = setting.kind != "FULL" or strategies.is_replicated(models, study)
+        new, message = _new(site, setting, proposal, place, told)
+        aliases = (
+            told is not None or setting.kind != "FULL" or strategies.is_replicated(models, study)
+        )
         if snapshots.is_kept(site, study, aliases=aliases):
             if parts and setting.kind == "FULL":
                 new = _copied_parts(site, proposal, place)
@@ -99,6 +105,7 @@ def decide(site: Site, study: Study) -> Decision:
     if place is not None:
         message += f", gathered above '{place.guard}'"
     review, marked = hoisting.hoist(site, found_at, new, "state", proposal, RULE.code)
+    review = review or expressed_settings.doubt(told, site, place, study)
     if others and setting.kind != "FULL":
         marked = False
         review = "the model may also be wrapped by DDP here, whose 'module.' prefix is now removed"
@@ -134,17 +141,21 @@ def _new(
     setting: state_dict_settings.Setting,
     proposal: Proposal,
     place: hoisting_places.Place | None,
+    told: expressed_settings.Expressed | None,
 ) -> tuple[Code, str]:
     """The call that gives the same state, and what it is called in reports."""
     module = site.module
     near = site.node if place is None else place.statement
     model = hoisting.expression_at(site.subject, place)
     get = proposal.name(module, DCP, "get_model_state_dict", near)
+    if told:
+        options = expressed_settings.options(told, module, near, proposal)
+        return code("{g}({m}, options={o})", g=get, m=model, o=options), "get_model_state_dict"
     flags = ["full_state_dict=True"] if setting.kind == "FULL" else []
     flags += ["cpu_offload=True"] if setting.offload or setting.rank0_only else []
     if flags:
-        options = proposal.name(module, DCP, "StateDictOptions", near)
-        new = code("{g}({m}, options={o}({f}))", g=get, m=model, o=options, f=", ".join(flags))
+        maker = proposal.name(module, DCP, "StateDictOptions", near)
+        new = code("{g}({m}, options={o}({f}))", g=get, m=model, o=maker, f=", ".join(flags))
     else:
         new = code("{g}({m})", g=get, m=model)
     return new, f"get_model_state_dict ({setting})"

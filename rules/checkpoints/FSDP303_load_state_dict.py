@@ -4,6 +4,7 @@ import ast
 
 from fsdp_migrate.analysis.values import Class
 from fsdp_migrate.families.checkpoints import (
+    expressed_settings,
     loaded_states,
     settings_in_force,
     state_dict_settings,
@@ -34,10 +35,11 @@ def decide(site: Site, study: Study) -> Decision:
     models = held.constructors or found.constructors
     setting = settings_in_force.setting_at(site.node, site.module, models, study)
     setting = state_dict_settings.effective_setting(setting, models, study)
-    if setting.gone and setting.kind == "SHARDED" and isinstance(site.node, ast.Call):
-        return study.kept_as_is(site, RULE.code, state_dict_settings.OWN, models=models)
-    at_run_time = state_dict_settings.is_for_run_time(setting, study)
-    problem = "" if at_run_time else setting.problem
+    if own := state_dict_settings.kept_own(setting, site, RULE.code, models, study):
+        return own
+    natively = not held and not _needs_support(site, models, study)
+    told, at_run_time = expressed_settings.choose(setting, site, study, natively=natively)
+    problem = "" if told or at_run_time else setting.problem
     unknown = bool(problem) and problem == setting.problem
     call = site.node
     bound = None
@@ -75,7 +77,8 @@ def decide(site: Site, study: Study) -> Decision:
         new = code("{f}({m}, {s}{k})", f=name, m=site.subject, s=state, k=flag)
     else:
         message = "set_model_state_dict"
-        new = _native(site, call, bound, models, setting, study, proposal)
+        whole = told.full if told else "True"
+        new = _native(site, call, bound, models, setting, study, proposal, whole)
     if not at_run_time and setting.kind == "FULL" and others:
         ddp = proposal.name(module, "torch.nn.parallel", "DistributedDataParallel", call)
         parts: dict[str, Code | ast.expr | str] = {
@@ -113,20 +116,26 @@ def _native(
     setting: state_dict_settings.Setting,
     study: Study,
     proposal: Proposal,
+    whole: str,
 ) -> Code:
-    """The call of torch's that loads the state."""
+    """The call of torch's that loads the state.
+
+    Args:
+        whole: the code that tells a whole state from a sharded one.
+    """
     module = site.module
     if training_order.may_follow_evaluation(call, module, study):
         training_order.reshard_before(site.statement, site.subject, site, study, proposal)
     full = setting.kind == "FULL"
     again = full and loaded_states.is_read_again(bound["state_dict"], call, module)
     state = code("dict({s})" if again else "{s}", s=bound["state_dict"])
-    flags = [code("full_state_dict=True")] if full else []
+    flags = [code("full_state_dict={w}", w=whole)] if full else []
     strict = bound.get("strict")
     literal = study.literal(strict, module) if strict is not None else None
     is_strict = strict is None or (literal is not None and literal.value is True)
     if full and is_strict and not any(map(_may_have_group, models)):
-        flags.append(code("broadcast_from_rank0=True"))  # without it missing keys are no error
+        # Without it missing keys are no error.
+        flags.append(code("broadcast_from_rank0={w}", w=whole))
     if strict is not None and not is_strict:
         flags.append(code("strict={s}", s=strict))
     options = code("")

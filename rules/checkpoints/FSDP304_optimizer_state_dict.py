@@ -5,6 +5,7 @@ from dataclasses import replace
 
 from fsdp_migrate.analysis.flow import access_path
 from fsdp_migrate.families.checkpoints import (
+    expressed_settings,
     first_rank,
     held_optimizers,
     hoisting,
@@ -59,11 +60,12 @@ def decide(site: Site, study: Study) -> Decision:
     models = study.models_of_static(model, site.module).constructors
     setting = settings_in_force.setting_at(site.node, site.module, models, study)
     by_setting = name == "optim_state_dict"
-    at_run_time = by_setting and state_dict_settings.is_for_run_time(setting, study)
+    asked = setting if by_setting else state_dict_settings.DEFAULT
+    told, at_run_time = expressed_settings.choose(asked, site, study, optim=True)
     held = _held_state(bound, site)
     problem = _unreadable(bound, held)
     if by_setting and not problem:
-        problem = "" if at_run_time else setting.problem
+        problem = "" if told or at_run_time else setting.problem
     unknown = bool(problem) and problem == setting.problem
     rank0_only: bool | None = setting.optim_rank0_only
     if name == "full_optim_state_dict":
@@ -101,10 +103,13 @@ def decide(site: Site, study: Study) -> Decision:
         get = proposal.support(site.module, message, site.node)
         new = code("{g}({m}, {o})", g=get, m=bound["model"], o=held_in.of(bound["optim"]))
     else:
-        new, message = _new(bound, held_in, site, study, proposal, setting, place, sharded=sharded)
+        new, message = _new(
+            bound, held_in, site, study, proposal, setting, place, told, sharded=sharded
+        )
     if place is not None:
         message += f", gathered above '{place.guard}'"
     review, marked = hoisting.hoist(site, found_at, new, "optimizer_state", proposal, RULE.code)
+    review = review or expressed_settings.doubt(told, site, place, study)
     return study.rewritten(
         site, RULE.code, message, proposal, models=models, review=review, marked=marked
     )
@@ -175,6 +180,7 @@ def _new(
     proposal: Proposal,
     setting: state_dict_settings.Setting,
     place: hoisting_places.Place | None,
+    told: expressed_settings.Expressed | None,
     *,
     sharded: bool,
 ) -> tuple[Code, str]:
@@ -193,7 +199,15 @@ def _new(
     new = code("{g}({m}, {o})", g=get, m=model, o=optimizer)
     first = setting.optim_rank0_only or first_rank.is_read_by_first(site, place, study)
     chosen = "" if _rank0_only(bound, site, study) is not None else ast.unparse(bound["rank0_only"])
-    if not sharded and setting.optim_offload and not first and not chosen:
+    if told:
+        new = code(
+            "{g}({m}, {o}, options={s})",
+            g=get,
+            m=model,
+            o=optimizer,
+            s=expressed_settings.options(told, module, near, proposal),
+        )
+    elif not sharded and setting.optim_offload and not first and not chosen:
         message = "whole_on_cpu"
         new = code("{f}({n})", f=proposal.support(module, message, near), n=new)
     elif not sharded:

@@ -4,6 +4,7 @@ import ast
 
 from fsdp_migrate.analysis.flow import access_path
 from fsdp_migrate.families.checkpoints import (
+    expressed_settings,
     held_optimizers,
     optimizer_states,
     schedulers,
@@ -40,11 +41,12 @@ def decide(site: Site, study: Study) -> Decision:
     models = study.models_of_static(load.model, site.module).constructors
     by_setting = name == "optim_state_dict_to_load"
     setting = settings_in_force.setting_at(site.node, site.module, models, study)
-    at_run_time = by_setting and state_dict_settings.is_for_run_time(setting, study)
+    asked = setting if by_setting else state_dict_settings.DEFAULT
+    told, at_run_time = expressed_settings.choose(asked, site, study, optim=True)
     alone = bool(load.problem) or at_run_time  # the conversion, without the load of its result
     complete = load.model is not None and load.optimizer is not None and load.state is not None
     problem = "" if complete else load.problem or "the optimizer is not passed"
-    if not problem and by_setting and not at_run_time:
+    if not problem and by_setting and not told and not at_run_time:
         problem = setting.problem
     if problem:
         return study.left(
@@ -58,14 +60,17 @@ def decide(site: Site, study: Study) -> Decision:
     proposal = study.proposal()
     module = site.module
     sharded = name.startswith("flatten_sharded") or (
-        by_setting and (setting.kind == "SHARDED" or optimizer_states.sharded_reads(site))
+        by_setting
+        and told is None
+        and (setting.kind == "SHARDED" or optimizer_states.sharded_reads(site))
     )
     only_rank0 = name.startswith("scatter") or (
         by_setting and not sharded and not at_run_time and setting.optim_rank0_only
     )
+    from_rank0 = "True" if only_rank0 else told.from_rank0 if told else ""
     if alone:
         message = "optim_state_dict_to_load" if at_run_time else "optimizer_state_to_load"
-        new = _converted(load, site, proposal, message, only_rank0=only_rank0)
+        new = _converted(load, site, proposal, message, from_rank0)
         proposal.replace(module, site.expression, new)
         return study.rewritten(site, RULE.code, message, proposal, models=models)
     model, optimizer, state = load.parts
@@ -76,7 +81,7 @@ def decide(site: Site, study: Study) -> Decision:
     if training_order.may_follow_evaluation(site.node, module, study) and not followed:
         training_order.reshard_before(site.statement, model, site, study, proposal)
     if held.problem:  # its own load_state_dict takes a state of its own parameters
-        new = _loaded_by_itself(load, site, proposal, only_rank0=only_rank0)
+        new = _loaded_by_itself(load, site, proposal, from_rank0)
         message = "optimizer_state_to_load"
     else:
         unread = _know_settings_of_schedulers(held, optimizer, site, study, proposal)
@@ -84,7 +89,7 @@ def decide(site: Site, study: Study) -> Decision:
             function = proposal.name(module, DCP, message, site.node)
             new = code("{f}({m}, {o}, {s})", f=function, m=model, o=held.of(optimizer), s=state)
         else:
-            new = _loaded(load, held, site, study, proposal, models, only_rank0=only_rank0)
+            new = _loaded(load, held, site, study, proposal, models, told, from_rank0)
     target = present(load.target)
     review = "" if held.problem else optimizer_states.without_closure(optimizer, site, study)
     review = review or unread
@@ -119,13 +124,17 @@ def _know_settings_of_schedulers(
         return "make schedulers before this: initial_lr is read only where the optimizer has it"
     group = proposal.fresh(site.module, site.node, "group", loop=True)
     loop = 'for {g} in {o}.param_groups:\n    {g}.setdefault("initial_lr", {g}["lr"])'
-    statement = next(iter(reads), site.statement)  # what is read is what the optimizer has by then
+    read = next(iter(reads), site.statement)  # what is read is what the optimizer has by then
+    block = site.module.table.parents[site.statement]
+    around = (read, *site.module.table.ancestors(read))
+    beside = (each for each in around if site.module.table.parents.get(each) is block)
+    statement = next((each for each in beside if isinstance(each, ast.stmt)), read)
     proposal.insert_before(site.module, statement, code(loop, g=group, o=held.of(path)))
     return ""
 
 
 def _converted(
-    load: optimizer_states.Load, site: Site, proposal: Proposal, name: str, *, only_rank0: bool
+    load: optimizer_states.Load, site: Site, proposal: Proposal, name: str, from_rank0: str
 ) -> Code:
     """This rank's part of a state, as the optimizer's own method takes it."""
     model, optimizer, state = load.parts
@@ -135,16 +144,16 @@ def _converted(
         m=model,
         o=optimizer,
         s=state,
-        r=", from_rank0=True" if only_rank0 else "",
+        r=f", from_rank0={from_rank0}" if from_rank0 else "",
     )
 
 
 def _loaded_by_itself(
-    load: optimizer_states.Load, site: Site, proposal: Proposal, *, only_rank0: bool
+    load: optimizer_states.Load, site: Site, proposal: Proposal, from_rank0: str
 ) -> Code:
     """The call of the optimizer's own method with what is converted for it."""
     name = "optimizer_state_to_load"
-    converted = _converted(load, site, proposal, name, only_rank0=only_rank0)
+    converted = _converted(load, site, proposal, name, from_rank0)
     return code("{o}.load_state_dict({c})", o=present(load.optimizer), c=converted)
 
 
@@ -155,21 +164,26 @@ def _loaded(
     study: Study,
     proposal: Proposal,
     models: frozenset[Constructor],
-    *,
-    only_rank0: bool,
+    told: expressed_settings.Expressed | None,
+    from_rank0: str,
 ) -> Code:
-    """The call that loads a whole state. SGD without momentum has none, which torch refuses, as it
-    does a state that lacks some parameters'; without ``strict`` it counts a step for these."""
+    """The call that loads a whole state, or what only the running program knows to be one.
+
+    SGD without momentum has none, which torch refuses, as it does a state that lacks some
+    parameters'; without ``strict`` it counts a step for these.
+    """
     module = site.module
     model, optimizer, state = load.parts
     kinds = optimizer_states.kinds(held.values, study)
-    given, whole = code("{s}", s=state), code("True")
+    given, whole = code("{s}", s=state), code(told.full if told else "True")
     if freezing.is_frozen_in_between(study):  # a file may lack the states of what was frozen
-        return _loaded_by_itself(load, site, proposal, only_rank0=only_rank0)
+        return _loaded_by_itself(load, site, proposal, from_rank0)
+    if told and (kinds.may_be_empty or kinds.depends):
+        return _loaded_by_itself(load, site, proposal, from_rank0)
     is_named = not any(isinstance(node, ast.Call) for node in ast.walk(state))
-    if kinds.may_be_empty and (only_rank0 or not (kinds.is_empty or is_named)):
-        return _loaded_by_itself(load, site, proposal, only_rank0=only_rank0)
-    if (kinds.may_be_empty or kinds.depends) and not (only_rank0 or kinds.is_empty) and is_named:
+    if kinds.may_be_empty and (from_rank0 or not (kinds.is_empty or is_named)):
+        return _loaded_by_itself(load, site, proposal, from_rank0)
+    if (kinds.may_be_empty or kinds.depends) and not (from_rank0 or kinds.is_empty) and is_named:
         whole = code('bool({s}["state"])', s=state)
     if kinds.counts_steps and optimizer_states.may_share_steps(models, study):
         separate = proposal.support(module, "separate_steps", site.node)
@@ -177,7 +191,7 @@ def _loaded(
     options = code("")
     if not kinds.is_empty:
         maker = proposal.name(module, DCP, "StateDictOptions", site.node)
-        source = ", broadcast_from_rank0=True" if only_rank0 else ""
+        source = f", broadcast_from_rank0={from_rank0}" if from_rank0 else ""
         options = code(", options={o}(full_state_dict={w}{b})", o=maker, w=whole, b=source)
     function = proposal.name(module, DCP, "set_optimizer_state_dict", site.node)
     return code(

@@ -485,10 +485,11 @@ ROWS = (
     rewritten(
         "1.4",
         "a type or configuration that only the running program knows",
-        "state_dict_type, a support function",
+        "the options of each call ask it",
         "FSDP301",
         "a type that is only known at run time",
-        support("states_are_of_the_kind_that_is_set"),
+        "test_told_kinds.py::"
+        "test_training_goes_on_from_a_state_of_the_kind_that_the_program_is_told",
     ),
     rewritten(
         "1.4",

@@ -104,8 +104,8 @@ def test_a_kind_that_may_be_another_is_known_at_run_time(
     made: str, then: str, more: str, imports: str
 ) -> None:
     text, _ = after(made, then, more=more, imports=imports)
-    assert "state_dict_type(model, settings.kind, settings.config)" in text
-    assert "get_model_state_dict" not in text
+    assert 'full_state_dict=settings.kind.name == "FULL_STATE_DICT"' in text
+    assert "state_dict_type(" not in text
 
 
 @pytest.mark.parametrize(

@@ -90,3 +90,52 @@ def test_without_a_branch_for_fsdp2_the_running_program_says_the_kind() -> None:
     _, after = migrate({"train.py": source})
     assert "from fsdp2_support import state_dict_type" in after["train.py"]
     assert "return state_dict_type(model, kind, config)" in after["train.py"]
+
+
+SETTING = """\
+import torch
+from torch.distributed.fsdp import FSDPModule, StateDictType
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+
+def version(model):
+    if isinstance(model, FSDP):
+        return 1
+    elif isinstance(model, FSDPModule):
+        return 2
+    else:
+        return 0
+
+
+class Manager:
+    def __init__(self, model, whole):
+        self.model = model
+        if whole and version(model) == 1:
+            FSDP.set_state_dict_type(model, StateDictType.FULL_STATE_DICT)
+        elif version(model) == 1:
+            FSDP.set_state_dict_type(model, StateDictType.SHARDED_STATE_DICT)
+
+    def send(self):
+        return {name: tensor.cpu() for name, tensor in self.model.state_dict().items()}
+
+
+def train(net, whole):
+    return Manager(FSDP(net), whole).send()
+"""
+KEPT = "self.model.state_dict().items()"
+
+
+def test_a_kind_that_a_branch_for_fsdp1_set_in_one_case_is_for_review() -> None:
+    """FSDP2 models of the project give shards in both."""
+    result, after = migrate({"train.py": SETTING})
+    assert KEPT in after["train.py"]
+    assert "set_state_dict_type" not in after["train.py"]
+    assert [d.help for d in result.decisions if "in one case" in d.help]
+
+
+def test_kinds_that_every_model_is_set_to_are_not_kept_as_fsdp2s() -> None:
+    source = SETTING.replace("whole and version(model) == 1", "whole")
+    source = source.replace("elif version(model) == 1:", "else:")
+    result, after = migrate({"train.py": source})
+    assert " set_state_dict_type(model, " in after["train.py"]  # the support module's
+    assert not [d for d in result.decisions if "in one case" in d.help]

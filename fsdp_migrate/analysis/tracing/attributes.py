@@ -231,11 +231,15 @@ class Attributes:
         return self._stores_found[key]
 
     def has_attribute(self, cls: Class, attr: str) -> bool:
-        """Whether the project gives instances of a class, or the class, an attribute."""
+        """Whether the project gives instances of a class, or the class, an attribute, in code that
+        some release runs."""
         return any(
-            attr in each.module.table.scopes[each.node].bindings or self._stores(each, attr)
-            for each in self.classes.family(cls)
+            self._binds(each, attr) or self._stores(each, attr) for each in self.classes.family(cls)
         )
+
+    def _binds(self, cls: Class, attr: str) -> bool:
+        bindings = cls.module.table.scopes[cls.node].bindings.get(attr, ())
+        return any(binding.node not in self.tracer.outdated for binding in bindings)
 
     def stores(self, cls: Class, attr: str) -> Iterator[tuple[Class, Method, Definition]]:
         """What methods of a class, its bases and its subclasses assign to ``self.attr``."""

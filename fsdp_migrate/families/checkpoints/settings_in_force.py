@@ -15,6 +15,7 @@ from fsdp_migrate.analysis.flow import access_path
 from fsdp_migrate.analysis.module import Module
 from fsdp_migrate.families.checkpoints.state_dict_contexts import (
     MIXED,
+    is_in_dropped_branch,
     mentions_contexts,
     position,
     read_setting_at,
@@ -23,6 +24,7 @@ from fsdp_migrate.families.checkpoints.state_dict_contexts import (
 )
 from fsdp_migrate.families.checkpoints.state_dict_settings import (
     DEFAULT,
+    DIFFERENT,
     Setting,
     is_static_call,
     models_concerned,
@@ -51,9 +53,20 @@ def setting_at(
     fixed = _set_globally(node, module, models, study)
     if fixed:
         if len(set(fixed)) > 1:
-            return Setting(problem="set_state_dict_type is called with different settings")
+            sharded = any(setting.kind == "SHARDED" for setting in fixed)
+            gone = sharded and _go_with_branches(models, study)
+            return Setting("SHARDED" if gone else "FULL", problem=DIFFERENT, gone=gone)
         return fixed[0]
     return DEFAULT
+
+
+def _go_with_branches(models: frozenset[Constructor], study: Study) -> bool:
+    """Whether models are set to a kind of state in branches for FSDP1 alone."""
+    return all(
+        is_in_dropped_branch(call, where, study)
+        for call, where in setters(study).items()
+        if models_concerned(first_argument(call), where, study) & models
+    )
 
 
 def _last_set(

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import ast
+import dataclasses
 from dataclasses import dataclass, replace
 
 from fsdp_migrate.analysis import dataclass_fields
@@ -17,7 +18,7 @@ from fsdp_migrate.fsdp1 import api as fsdp1
 from fsdp_migrate.fsdp1 import model_values
 from fsdp_migrate.fsdp1.site import Site
 from fsdp_migrate.planning.context import Study
-from fsdp_migrate.planning.model import Constructor
+from fsdp_migrate.planning.model import Constructor, Decision
 from fsdp_migrate.syntax.expressions import bind_arguments
 from fsdp_migrate.syntax.kinds import of_kind
 
@@ -34,6 +35,8 @@ class Setting:
     problem: str = ""  # why it cannot be told
     local: bool = False  # of a kind that FSDP2 does not have: SHARDED takes its place
     gone: bool = False  # what makes it goes with a branch for FSDP1: no running program knows it
+    # What makes it, where it cannot be told.
+    set_by: ast.Call | None = dataclasses.field(default=None, compare=False)
 
     def __str__(self) -> str:
         words = [self.kind]
@@ -43,7 +46,12 @@ class Setting:
 
 
 DEFAULT = Setting()
+DIFFERENT = "set_state_dict_type is called with different settings"
 OWN = "kept: SHARDED is set in a branch for FSDP1 alone, and FSDP2 models give shards so"
+SOMETIMES = (
+    "in one case FSDP1's branch, which goes, set FULL_STATE_DICT: FSDP2 models give shards here in "
+    "every case, so gather them where whole tensors are needed"
+)
 LOCAL = (
     "each rank's state now holds its shard of every parameter: it is saved and loaded as before, "
     "but files in FSDP1's LOCAL form do not load"
@@ -61,6 +69,11 @@ def has_group(bound: dict[str, ast.expr]) -> bool:
 
 def read_setting(call: ast.Call, module: Module, study: Study) -> Setting:
     """The setting a ``state_dict_type`` or ``set_state_dict_type`` call makes."""
+    setting = _read(call, module, study)
+    return replace(setting, set_by=call) if setting.problem else setting
+
+
+def _read(call: ast.Call, module: Module, study: Study) -> Setting:
     bound = bind_arguments(call, TYPE_ARGUMENTS)
     if bound is None or "state_dict_type" not in bound:
         return Setting(problem="its arguments cannot be read")
@@ -130,6 +143,18 @@ def _configured(
     if optim:
         return replace(setting, optim_offload=offload, optim_rank0_only=rank0)
     return replace(setting, offload=offload, rank0_only=rank0)
+
+
+def kept_own(
+    setting: Setting, site: Site, rule: str, models: frozenset[Constructor], study: Study
+) -> Decision | None:
+    """A state is kept as it is where a branch for FSDP1 alone, which goes, set models to shards:
+    FSDP2 models give them by themselves."""
+    if not setting.gone or setting.kind != "SHARDED" or not isinstance(site.node, ast.Call):
+        return None
+    if setting.problem == DIFFERENT:
+        return study.rewritten(site, rule, OWN, models=models, review=SOMETIMES)
+    return study.kept_as_is(site, rule, OWN, models=models)
 
 
 def is_for_run_time(setting: Setting, study: Study) -> bool:

@@ -10,10 +10,11 @@ from __future__ import annotations
 import ast
 import contextlib
 import itertools
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum, auto
 
+from fsdp_migrate.analysis.flow import access_path
 from fsdp_migrate.analysis.module import Module
 from fsdp_migrate.analysis.values import (
     Computed,
@@ -62,6 +63,7 @@ class Policy:
     argument: ast.expr | None = None
     parts: tuple[tuple[Policy, ...], ...] = field(default=())
     looks_everywhere: bool = False  # of a function that walks: it only tests modules
+    labels: bool = False  # ... and writes down at a module what it answers for those in it
     named: bool = False  # the list of joined policies has a name
     is_open: bool = False  # not all that it asks is in sight
 
@@ -117,8 +119,17 @@ def _read_one(value: Value, study: Study) -> Policy:
             return _named(fsdp1.canonical(name), value)
         case Function():
             looks = _looks_everywhere(value) and not _minds_order(value, study)
+            labels = looks and bool(_labels(_statements(value)))
             parts = _asked_by(value, study)
-            return Policy(Kind.WALK, value.module, value.node, None, parts, looks_everywhere=looks)
+            return Policy(
+                Kind.WALK,
+                value.module,
+                value.node,
+                None,
+                parts,
+                looks_everywhere=looks,
+                labels=labels,
+            )
         case Made(node=ast.Call() as call):
             return _made(value, call, study)
         case Display():
@@ -262,13 +273,11 @@ def _answers(function: Function) -> list[ast.expr]:
 def _looks_everywhere(function: Function) -> bool:
     """Whether a policy looks into every module, and counts no parameters.
 
-    ``if recurse: return True``, then a test of the module; or ``return recurse or ...``.
+    ``if recurse: return True``, then a test of the module; or ``return recurse or ...``. What it
+    writes down first at the parts of a module is there when it is asked for these.
     """
-    node = function.node
-    match [node.body] if isinstance(node, ast.Lambda) else node.body:
-        case [ast.Expr(value=ast.Constant()), *rest] | rest:
-            pass
-    match rest:
+    node, statements = function.node, _statements(function)
+    match statements[len(_labels(statements)) :]:
         case [ast.If(test=ast.Name(id="recurse"), body=[ast.Return(value=answer)]), *_]:
             looks = isinstance(answer, ast.Constant) and answer.value is True
         case [ast.Return(value=ast.BoolOp(op=ast.Or(), values=[ast.Name(id="recurse"), *_]))]:
@@ -284,6 +293,29 @@ def _looks_everywhere(function: Function) -> bool:
     once = sum(isinstance(n, ast.Name) and n.id == "recurse" for n in ast.walk(node)) == 1
     kept = arguments.kwarg is None or arguments.kwarg.arg not in names_in(node)
     return looks and known and once and kept and not asked
+
+
+def _statements(function: Function) -> Sequence[ast.AST]:
+    """The statements of a function behind its docstring, or the expression of a lambda."""
+    node = function.node
+    match [node.body] if isinstance(node, ast.Lambda) else node.body:
+        case [ast.Expr(value=ast.Constant()), *rest] | rest:
+            return rest
+
+
+def _labels(statements: Sequence[ast.AST]) -> list[ast.AST]:
+    """What comes first of a policy function if it gives a part of the module a constant attribute:
+    ``if isinstance(module, Decoder): module.output.is_unit = True``."""
+
+    def is_label(node: ast.AST) -> bool:
+        match node:
+            case ast.If(test=ast.Call(func=ast.Name(id="isinstance")), body=body, orelse=[]):
+                return all(map(is_label, body))
+            case ast.Assign(targets=[ast.Attribute() as target], value=ast.Constant()):
+                return (access_path(target) or "").startswith("module.")
+        return False
+
+    return list(itertools.takewhile(is_label, statements))
 
 
 ASKED = frozenset({"module", "recurse", "nonwrapped_numel"})  # what FSDP1 gives a policy

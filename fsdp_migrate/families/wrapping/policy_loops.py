@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ast
 from dataclasses import dataclass
+from operator import or_
 
 from packaging.version import Version
 
@@ -64,8 +65,8 @@ def express_policy(argument: ast.expr, plan: ShardPlan, study: Study) -> PolicyU
     nullable = len(real) < len(found)
     if not real:
         return PolicyUse("dropped, there is no policy")
-    if len(found) == 1 and real[0].looks_everywhere:
-        result = _asked_in_loop(argument, real[0], plan, study)
+    if not nullable and _may_be_asked_in_loop(real):
+        result = _asked_in_loop(argument, real, plan, study)
     elif any(p.needs_walk for p in real):
         return _walked(argument, real, plan, study, nullable=nullable)
     elif len(found) == 1 and _is_local(argument, real[0], plan):
@@ -318,16 +319,28 @@ def _walked(
     return PolicyUse(message, walk=walk, may_be_none=nullable, setup=setup)
 
 
-def _asked_in_loop(argument: ast.expr, policy: Policy, plan: ShardPlan, study: Study) -> PolicyUse:
+def _may_be_asked_in_loop(real: list[Policy]) -> bool:
+    """Whether each of the policies is a callable that looks into every module."""
+    by_class = [p.kind is Kind.CLASSES for p in real]
+    looking = [p.looks_everywhere for p in real]
+    return any(looking) and all(map(or_, by_class, looking))
+
+
+def _asked_in_loop(
+    argument: ast.expr, real: list[Policy], plan: ShardPlan, study: Study
+) -> PolicyUse:
     """A policy function that looks everywhere is asked for each module, as it is."""
-    _keep(policy, plan, study, "kept: the loop asks it for every module")
+    for policy in real:
+        _keep(policy, plan, study, "kept: the loop asks it for every module")
     policy_code, setup = _under_a_name(argument, plan)
 
     def test(variable: str) -> Code:
         given = f"module={variable}, recurse=False, nonwrapped_numel=0"
         return code(f"{{p}}({given})", p=policy_code)
 
-    targets = Targets(test, by_class=_asks_for_classes(policy.node))
+    labels = any(policy.labels for policy in real)
+    by_class = len(real) == 1 and not labels and _asks_for_classes(real[0].node)
+    targets = Targets(test, by_class=by_class, asks_root=labels)
     return PolicyUse("loop over the modules it picks", targets=targets, setup=setup)
 
 

@@ -12,7 +12,7 @@ import textwrap
 from fsdp_migrate.analysis.module import Module
 from fsdp_migrate.families.wrapping.dictionary_entries import DIFFERENT
 from fsdp_migrate.planning.edits import code, join
-from fsdp_migrate.planning.rendering import statements
+from fsdp_migrate.planning.rendering import set_apart, statements
 from fsdp_migrate.planning.shard_plan import ShardPlan
 from fsdp_migrate.syntax.kinds import of_kind, present
 
@@ -53,7 +53,7 @@ def _body(plan: ShardPlan) -> tuple[str, list[ast.expr]]:
     else:
         lines.append(code("return {c}", c=call))
     nodes: list[ast.expr] = []
-    return "\n".join(line.flatten(nodes) for line in lines), nodes
+    return "\n".join(line.flatten(nodes) for line in set_apart(lines)), nodes
 
 
 def _called(name: str, plan: ShardPlan, home: Module) -> str:

@@ -1,0 +1,161 @@
+"""A kind of state that only the running program knows, asked of what sets it.
+
+In ``with FSDP.state_dict_type(model, plugin.kind, plugin.config):`` the kind is an expression,
+which means the same where a state is asked for in the block. So the call can say it:
+``StateDictOptions(full_state_dict=plugin.kind.name == "FULL_STATE_DICT", ...)``.
+"""
+
+from __future__ import annotations
+
+import ast
+from dataclasses import dataclass
+
+from fsdp_migrate.analysis import dataclass_fields
+from fsdp_migrate.analysis.flow import access_path
+from fsdp_migrate.analysis.module import Module
+from fsdp_migrate.analysis.values import Made
+from fsdp_migrate.families.checkpoints import first_rank, ranks
+from fsdp_migrate.families.checkpoints.hoisting_places import Place
+from fsdp_migrate.families.checkpoints.settings_in_force import setters
+from fsdp_migrate.families.checkpoints.state_dict_settings import (
+    TYPE_ARGUMENTS,
+    Setting,
+    is_for_run_time,
+)
+from fsdp_migrate.fsdp1 import api as fsdp1
+from fsdp_migrate.fsdp1.site import Site
+from fsdp_migrate.planning.context import Study
+from fsdp_migrate.planning.edits import Code, code
+from fsdp_migrate.planning.proposal import Proposal
+from fsdp_migrate.planning.shard_plan import DCP
+from fsdp_migrate.syntax.expressions import bind_arguments
+
+FOR_FIRST = (
+    "with offload_to_cpu and without rank0_only FSDP1 gave the whole state to every rank: now the "
+    "first rank alone has it"
+)
+
+
+@dataclass(frozen=True)
+class Expressed:
+    """What the call that sets a kind of state says, as code that can stand in its block.
+
+    ``review`` says what may differ.
+    """
+
+    full: str
+    offload: str
+    from_rank0: str
+    review: str = ""
+
+
+def expressed(
+    setting: Setting, node: ast.AST, module: Module, study: Study, *, optim: bool = False
+) -> Expressed | None:
+    """How the code at ``node`` can ask for the kind of state, of a model or of its optimizer; None
+    if it cannot."""
+    call = setting.set_by
+    if call is None or setting.gone or not _stands_in_block(node, call, module):
+        return None
+    if study.run_time_states and setters(study):
+        return None  # a model that is set to a kind would give that in the block as well
+    bound = bind_arguments(call, TYPE_ARGUMENTS) or {}
+    kind = bound.get("state_dict_type")
+    given = [each for name, each in bound.items() if name != "module"]
+    if kind is None or not all(_is_constant_in(call, each, module) for each in given):
+        return None
+    config = bound.get("optim_state_dict_config" if optim else "state_dict_config")
+    values = study.values(config, module) if config is not None else frozenset()
+    default = str(optim)
+    if config is None or _is_none(config):
+        return Expressed(_is_full(kind), default, "", FOR_FIRST if optim else "")
+    offload = f'getattr({ast.unparse(config)}, "offload_to_cpu", {default})'
+    from_rank0 = f'getattr({ast.unparse(config)}, "rank0_only", False)'
+    in_sight = dataclass_fields.is_written_in_sight(config, module, study.project)
+    for_first = values and all(isinstance(v, Made) and _is_for_first(v) for v in values)
+    review = "" if in_sight and for_first else FOR_FIRST
+    return Expressed(_is_full(kind), offload, from_rank0, review)
+
+
+def choose(
+    setting: Setting, site: Site, study: Study, *, optim: bool = False, natively: bool = True
+) -> tuple[Expressed | None, bool]:
+    """How a state is asked for whose kind the code does not tell: by what says the kind, or whether
+    a support function asks the model. Neither, where the code tells it or nothing does."""
+    found = expressed(setting, site.node, site.module, study, optim=optim) if natively else None
+    return found, found is None and is_for_run_time(setting, study)
+
+
+def options(told: Expressed, module: Module, near: ast.AST, proposal: Proposal) -> Code:
+    """The options of a call that gets a state of the kind."""
+    return code(
+        "{o}(full_state_dict={f}{c})",
+        o=proposal.name(module, DCP, "StateDictOptions", near),
+        f=told.full,
+        c=f", cpu_offload={told.offload}" if told.offload != "False" else "",
+    )
+
+
+def doubt(told: Expressed | None, site: Site, place: Place | None, study: Study) -> str:
+    """What may differ where a state of the kind is got, in the end at ``place``."""
+    by_first = told is not None and first_rank.is_read_by_first(site, place, study)
+    return "" if told is None or by_first else told.review
+
+
+def _is_full(kind: ast.expr) -> str:
+    return f'{ast.unparse(kind)}.name == "FULL_STATE_DICT"'
+
+
+def _is_none(node: ast.expr) -> bool:
+    return isinstance(node, ast.Constant) and node.value is None
+
+
+def block_of_context(call: ast.Call, module: Module) -> ast.With | ast.AsyncWith | None:
+    """The ``with`` statement that enters what a call makes."""
+    item = module.table.parents.get(call)
+    block = module.table.parents[item] if isinstance(item, ast.withitem) else None
+    return block if isinstance(block, (ast.With, ast.AsyncWith)) else None
+
+
+def _stands_in_block(node: ast.AST, call: ast.Call, module: Module) -> bool:
+    """Whether a node, and the place that every rank reaches, stand in the block itself."""
+    block, table = block_of_context(call, module), module.table
+    inside = [node, *(guard.statement for guard in ranks.guards(node, module))]
+    return (
+        block is not None
+        and all(block in table.ancestors(each) for each in inside)
+        and table.scope_of(node).function() is table.scope_of(call).function()
+    )
+
+
+def _is_constant_in(call: ast.Call, given: ast.expr, module: Module) -> bool:
+    """Whether an argument of a context is a path that stays the same in the block."""
+    path = access_path(given)
+    if path is None:
+        return _is_none(given)
+    block = block_of_context(call, module)
+    if block is None:
+        return False
+    stored = (
+        access_path(node)
+        for body in block.body
+        for node in ast.walk(body)
+        if isinstance(node, (ast.Name, ast.Attribute, ast.Subscript))
+        and not isinstance(node.ctx, ast.Load)
+    )
+    return not any(s is not None and f"{path}.".startswith(f"{s}.") for s in stored)
+
+
+def _is_for_first(config: Made) -> bool:
+    """Whether a configuration gives the first rank alone what it takes to the CPU."""
+    name = fsdp1.canonical(config.made_by) or ""
+    if not name.startswith("Full"):
+        return name.endswith("StateDictConfig")
+    bound = (
+        bind_arguments(config.node, ("offload_to_cpu", "rank0_only"))
+        if isinstance(config.node, ast.Call)
+        else None
+    )
+    if bound is None or set(bound) != {"offload_to_cpu", "rank0_only"}:
+        return bound == {} and not name.startswith("FullOptim")
+    return len({ast.dump(each) for each in bound.values()}) == 1

@@ -1,0 +1,105 @@
+"""States of a kind that the context around the calls says, by settings of the running program."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.training.programs import Launcher, compare, written
+
+pytestmark = pytest.mark.train
+
+PROGRAM = """\
+import sys
+
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.distributed.fsdp import (
+    FullOptimStateDictConfig,
+    FullStateDictConfig,
+    FullyShardedDataParallel as FSDP,
+    ShardedOptimStateDictConfig,
+    ShardedStateDictConfig,
+    StateDictType,
+)
+from torch.distributed.fsdp.wrap import ModuleWrapPolicy
+
+
+class Settings:
+    def __init__(self, name):
+        self.kind = StateDictType[name]
+        self.config = self.optim = None
+        if name == "FULL_STATE_DICT":
+            self.config = FullStateDictConfig(offload_to_cpu=True, rank0_only=True)
+            self.optim = FullOptimStateDictConfig(offload_to_cpu=True, rank0_only=True)
+        elif len(sys.argv) > 2:
+            self.config = ShardedStateDictConfig(offload_to_cpu=True)
+            self.optim = ShardedOptimStateDictConfig(offload_to_cpu=True)
+
+
+def step(model, optimizer):
+    loss = model(torch.ones(2, 4) + dist.get_rank()).pow(2).mean()
+    loss.backward()
+    optimizer.step()
+    optimizer.zero_grad()
+    print("loss", loss.item())
+
+
+def save(model, optimizer, settings):
+    with FSDP.state_dict_type(model, settings.kind, settings.config, settings.optim):
+        weights = model.state_dict()
+        optim_state = FSDP.optim_state_dict(model, optimizer)
+    return {"model": weights, "optimizer": optim_state}
+
+
+def load(model, optimizer, settings, saved):
+    if settings.kind == StateDictType.FULL_STATE_DICT:
+        box = [saved["model"]]
+        dist.broadcast_object_list(box, src=0)
+        saved["model"] = box[0]
+    with FSDP.state_dict_type(model, settings.kind, settings.config, settings.optim):
+        model.load_state_dict(saved["model"])
+        state = FSDP.optim_state_dict_to_load(model, optimizer, saved["optimizer"])
+        optimizer.load_state_dict(state)
+
+
+def main(name, *rest):
+    dist.init_process_group("gloo")
+    torch.manual_seed(0)
+    net = nn.Sequential(nn.Linear(4, 6), nn.Tanh(), nn.Linear(6, 1))
+    model = FSDP(
+        net,
+        auto_wrap_policy=ModuleWrapPolicy({nn.Linear}),
+        device_id=torch.device("cpu"),
+        use_orig_params=True,
+    )
+    optimizer = torch.optim.AdamW(model.parameters(), lr=0.1)
+    settings = Settings(name)
+    step(model, optimizer)
+    step(model, optimizer)
+    saved = save(model, optimizer, settings)
+    print("saved", len(saved["model"]), len(saved["optimizer"].get("state", {})))
+    step(model, optimizer)
+    load(model, optimizer, settings, saved)
+    step(model, optimizer)
+    step(model, optimizer)
+    dist.destroy_process_group()
+
+
+main(*sys.argv[1:])
+"""
+
+
+@pytest.mark.parametrize(
+    "arguments", [("FULL_STATE_DICT",), ("SHARDED_STATE_DICT",), ("SHARDED_STATE_DICT", "cpu")]
+)
+def test_training_goes_on_from_a_state_of_the_kind_that_the_program_is_told(
+    arguments: tuple[str, ...], launcher: Launcher, tmp_path: Path
+) -> None:
+    both = written({"train.py": PROGRAM.encode()}, tmp_path)
+    before = launcher.script(both.before, *arguments, fsdp1="allow")
+    after = launcher.script(both.after, *arguments, fsdp1="forbid")
+    assert compare(before, after, tolerance=1e-5, atol=1e-6) > 8
+    assert "state_dict_type(" not in both.after.read_text()
