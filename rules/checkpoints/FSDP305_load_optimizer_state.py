@@ -91,8 +91,9 @@ def decide(site: Site, study: Study) -> Decision:
         else:
             new = _loaded(load, held, site, study, proposal, models, told, from_rank0)
     target = present(load.target)
-    review = "" if held.problem else optimizer_states.without_closure(optimizer, site, study)
-    review = review or unread
+    review = unread or (
+        "" if held.problem else optimizer_states.without_closure(optimizer, site, study)
+    )
     if load.branch is not None:
         proposal.replace_statement(module, present(load.assignment), new)
         simple = isinstance(load.branch.test, (ast.Name, ast.Attribute, ast.Call))
