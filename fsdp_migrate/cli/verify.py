@@ -163,11 +163,14 @@ def _entries() -> Entries:
 
 
 def _verify(plan: Plan, shown: dict[str, Any], *, strict_cost: bool) -> Report:
+    from fsdp_migrate.cli.study import study
     from fsdp_migrate.verify import run
+    from fsdp_migrate.verify.report.against_sites import against_sites
     from fsdp_migrate.verify.report.progress import Progress
 
     with Progress(plan.max_steps) as progress:
         report = run.verify(plan, on_event=progress)
+    report = against_sites(report, study(plan.before))
     notes = (*report.notes, *shown.get("notes", ()))
     return dataclasses.replace(report, **{**shown, "notes": notes}, strict_cost=strict_cost)
 
