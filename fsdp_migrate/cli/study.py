@@ -6,6 +6,7 @@ import ast
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import TypeGuard
 
 from fsdp_migrate.cli import session
 from fsdp_migrate.planning.edits import (
@@ -55,9 +56,20 @@ def _known(decision: Decision, tree: Path) -> Iterator[KnownSite]:
         if node is not None:
             file = _relative(edit.module.path, tree)
             yield replace(known, file=file, span=_span(node), edited=True)
+    if isinstance(site.node, ast.ClassDef):
+        for node in filter(_is_of_base, ast.walk(site.node)):
+            yield replace(known, span=_span(node), edited=True)
     for constructor in decision.models:
         for call, module in constructor.made_at:  # of a class that is derived from FSDP1's
             yield replace(known, file=_relative(module.path, tree), span=_span(call), edited=True)
+
+
+def _is_of_base(node: ast.AST) -> TypeGuard[ast.expr]:
+    """Whether a class gets something of its base's: ``super().state_dict``."""
+    if not isinstance(node, ast.Attribute) or not isinstance(node.value, ast.Call):
+        return False
+    called = node.value.func
+    return isinstance(called, ast.Name) and called.id == "super"
 
 
 def _changed(edit: Edit) -> ast.expr | ast.stmt | None:

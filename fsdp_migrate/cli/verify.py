@@ -170,8 +170,12 @@ def _verify(plan: Plan, shown: dict[str, Any], *, strict_cost: bool) -> Report:
 
     with Progress(plan.max_steps) as progress:
         report = run.verify(plan, on_event=progress)
-    report = against_sites(report, study(plan.before))
-    notes = (*report.notes, *shown.get("notes", ()))
+    notes = shown.get("notes", ())
+    try:
+        report = against_sites(report, study(plan.before))
+    except InputError as error:  # which was none for the programs: the verdict stands
+        notes = (*notes, f"which sites the original has could not be studied: {error}")
+    notes = (*report.notes, *notes)
     return dataclasses.replace(report, **{**shown, "notes": notes}, strict_cost=strict_cost)
 
 

@@ -98,6 +98,42 @@ def test_a_place_that_is_no_site_is_told(hidden: Use, tree: Path) -> None:
     )
 
 
+CLASSES = """\
+from functools import partial
+
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP, ShardingStrategy
+
+
+class Saving(FSDP):
+    def __init__(self, module):
+        super().__init__(module, use_orig_params=True)
+
+    def state_dict(self):
+        return super().state_dict()
+
+
+class Plain:
+    def state_dict(self):
+        return super().state_dict
+
+
+def make(net):
+    shard = partial(FSDP, sharding_strategy=ShardingStrategy.FULL_SHARD)
+    return shard(net.first), Saving(net.second)
+"""
+
+
+def test_what_a_class_or_a_partial_makes_of_fsdp1_is_known(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text(CLASSES)
+    known = [
+        use("FullyShardedDataParallel", of, source=CLASSES)
+        for of in ("super().__init__(module, use_orig_params=True)", "Saving(net.second)")
+    ]
+    known += [use("state_dict", "super().state_dict()", source=CLASSES)]
+    hidden = use("state_dict", "super().state_dict\n", source=CLASSES)
+    assert account(Observed((*known, hidden)), study(tmp_path)).unseen == (hidden,)
+
+
 def test_lines_alone_do_where_columns_are_not_known(tree: Path) -> None:
     old = Use("train.py", Span(8, -1, 8, -1), "FullyShardedDataParallel")
     new = Use("train.py", Span(20, -1, 20, -1), "module")

@@ -57,7 +57,9 @@ class Uses:
                 setattr(wrapper, name, self._attribute(name, found))
             else:
                 setattr(wrapper, name, _Method(self, name, found))
-        for module, names in (("api", api.SETTINGS), ("wrap", api.POLICIES)):
+        # Policies that are functions are named where they are handed over, and called elsewhere.
+        wrapping = {"CustomPolicy", "ModuleWrapPolicy", "enable_wrap", "wrap"}
+        for module, names in (("api", api.SETTINGS), ("wrap", wrapping)):
             for name in sorted(names):
                 self._patch_name(sys.modules[f"{api.PACKAGE}.{module}"], name)
 
@@ -115,7 +117,6 @@ class Uses:
 
     def _attribute(self, name: str, found: property | None) -> property:
         """An attribute that says where it is read. What FSDP1 itself reads costs one look-up."""
-        places = self._places
 
         def get(model: nn.Module) -> Any:
             if found is not None:
@@ -126,9 +127,7 @@ class Uses:
                 value = model._modules[name]
             else:
                 raise AttributeError(name)
-            frame = sys._getframe(1)
-            if not places.is_torch(frame.f_code):
-                self.note(name, frame, model)
+            self.note(name, sys._getframe(1), model)
             return value
 
         def put(model: nn.Module, value: Any) -> None:
@@ -164,17 +163,18 @@ class Uses:
     def _members(self, enumeration: Any) -> Any:
         """The class of an enumeration, which says where its members are read."""
         kind: Any = type(enumeration)
+        names = frozenset(enumeration.__members__)
         note = self.note
 
         class Members(kind):  # type: ignore[misc]
             def __getattribute__(cls, name: str) -> Any:
                 value = super().__getattribute__(name)
-                if name.isupper():
-                    note(f"{enumeration.__name__}.{name}", outer(1), directly=True)
+                if name in names:
+                    note(f"{enumeration.__name__}.{name}", outer(1))
                 return value
 
             def __getitem__(cls, name: str) -> Any:
-                note(f"{enumeration.__name__}.{name}", outer(1), directly=True)
+                note(f"{enumeration.__name__}.{name}", outer(1))
                 return super().__getitem__(name)
 
         Members.__name__ = Members.__qualname__ = kind.__name__
@@ -184,6 +184,8 @@ class Uses:
 
     def note(self, what: str, frame: FrameType, model: Any = None, **how: bool) -> Place | None:
         """Where the project uses ``what``, which is said once for each place and model."""
+        if not how and self._places.is_torch(frame.f_code):
+            return None
         place: Place | None = self._attempt(self._look, what, frame, model, **how)
         return place
 
@@ -198,11 +200,12 @@ class Uses:
         model: Any = None,
         *,
         within: bool = False,
-        directly: bool = False,
     ) -> Place | None:
         caller = self._places.calling(frame, within=within)
-        if caller is None or (directly and caller is not frame):
+        if caller is None:
             return None
+        if caller is not frame and what.partition(".")[0] in api.SETTINGS:
+            return None  # which settings a library reads on the project's behalf is its business
         at = (caller.f_code.co_filename, caller.f_code, caller.f_lasti)
         place = self._known.get(at)
         if place is None:

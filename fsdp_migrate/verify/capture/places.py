@@ -57,10 +57,16 @@ class Places:
         )
         self._ours = os.path.join(PACKAGE_ROOT, "fsdp_migrate", "")
         self._known: dict[str, _Code] = {}
+        self._of_torch: dict[str, bool] = {}
 
     def is_torch(self, code: CodeType) -> bool:
-        """Whether it is code of torch, or of the recorder."""
-        return self._whose(code.co_filename) in {_Code.FSDP1, _Code.TORCH}
+        """Whether it is code of torch, or of the recorder: asked thousands of times a step."""
+        file = code.co_filename
+        found = self._of_torch.get(file)
+        if found is None:
+            found = self._whose(file) in {_Code.FSDP1, _Code.TORCH}
+            self._of_torch[file] = found
+        return found
 
     def calling(self, frame: FrameType | None, *, within: bool = False) -> FrameType | None:
         """The frame of the project that calls, from ``frame`` outwards; None where torch calls.

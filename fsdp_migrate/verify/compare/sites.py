@@ -140,8 +140,11 @@ def _is_of(use: Use, site: KnownSite) -> bool:
 
 def _statements(file: Path) -> list[Span]:
     """The spans of all statements, of those that hold others their heads, decorators included."""
-    nodes = ast.walk(ast.parse(file.read_bytes()))
-    return [head(node) for node in nodes if isinstance(node, ast.stmt)]
+    try:
+        tree = ast.parse(file.read_bytes())
+    except (SyntaxError, ValueError):  # the project's Python is another; no site is in there either
+        return []
+    return [head(node) for node in ast.walk(tree) if isinstance(node, ast.stmt)]
 
 
 def head(node: ast.stmt) -> Span:
