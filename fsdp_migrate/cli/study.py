@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TypeGuard
 
 from fsdp_migrate.cli import session
+from fsdp_migrate.fsdp1.construct import ConstructKind
 from fsdp_migrate.planning.edits import (
     AddKeyword,
     Edit,
@@ -19,7 +20,7 @@ from fsdp_migrate.planning.edits import (
 )
 from fsdp_migrate.planning.model import Decision
 from fsdp_migrate.verify.compare.observed import Span
-from fsdp_migrate.verify.compare.sites import KnownSite, Study, head
+from fsdp_migrate.verify.compare.sites import KnownSite, Study, head, span
 
 
 def study(tree: Path) -> Study:
@@ -49,6 +50,7 @@ def _known(decision: Decision, tree: Path) -> Iterator[KnownSite]:
         decision.outcome.value,
         decision.message,
         tuple(sorted(constructors)),
+        site.construct.kind in (ConstructKind.PARTIAL, ConstructKind.VALUE),
     )
     yield known
     for edit in decision.edits:
@@ -87,7 +89,4 @@ def _relative(path: Path, tree: Path) -> str:
 
 
 def _span(node: ast.expr | ast.stmt | ast.keyword | ast.alias | ast.arg) -> Span:
-    if isinstance(node, ast.stmt):
-        return head(node)
-    last = node.end_lineno or node.lineno
-    return Span(node.lineno, node.col_offset, last, node.end_col_offset or 0)
+    return head(node) if isinstance(node, ast.stmt) else span(node)

@@ -134,6 +134,29 @@ def test_what_a_class_or_a_partial_makes_of_fsdp1_is_known(tmp_path: Path) -> No
     assert account(Observed((*known, hidden)), study(tmp_path)).unseen == (hidden,)
 
 
+@pytest.mark.parametrize(
+    ("handed", "unseen"),
+    [
+        ("shard = partial(FSDP, **settings)", 0),
+        ("shard = partial(FSDP)  # fsdp-migrate: ignore", 0),
+        ("shard = partial(MixedPrecision)", 1),
+        ("shard = getattr(fsdp, 'Fully' + 'ShardedDataParallel')", 1),
+    ],
+)
+def test_a_class_under_another_name_is_known_where_it_is_handed_on(
+    handed: str, unseen: int, tmp_path: Path
+) -> None:
+    source = (
+        "from functools import partial\n"
+        "from torch.distributed import fsdp\n"
+        "from torch.distributed.fsdp import FullyShardedDataParallel as FSDP, MixedPrecision\n"
+        f"def make(net, settings):\n    {handed}\n    return shard(net)\n"
+    )
+    (tmp_path / "train.py").write_text(source)
+    called = use("FullyShardedDataParallel", "shard(net)", source=source)
+    assert len(account(Observed((called,)), study(tmp_path)).unseen) == unseen
+
+
 def test_lines_alone_do_where_columns_are_not_known(tree: Path) -> None:
     old = Use("train.py", Span(8, -1, 8, -1), "FullyShardedDataParallel")
     new = Use("train.py", Span(20, -1, 20, -1), "module")

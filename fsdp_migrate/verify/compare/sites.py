@@ -6,7 +6,7 @@ import ast
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeGuard
 
 from fsdp_migrate.verify.compare.coverage import listed
 from fsdp_migrate.verify.compare.gate import plural
@@ -28,6 +28,8 @@ class KnownSite:
     """What the rule says that it did, or why it did nothing."""
     constructors: tuple[str, ...] = ()
     """Places (file and line) of the constructors of the models that it belongs to."""
+    hands_on: bool = False
+    """Whether a class is named here and called elsewhere (``partial(FSDP)``, ``build(FSDP)``)."""
     edited: bool = False
     """Whether this is no site itself, but what else is changed with one."""
 
@@ -105,8 +107,9 @@ def matches(observed: Observed, study: Study) -> dict[Use, tuple[KnownSite, ...]
     """The sites that each use stands for.
 
     That is a site which it is within, or which is within it, in the same statement; or one in that
-    statement about the same name (``m.module if hasattr(m, "module") else m``). Uses in no file of
-    the tree (a driver of ours, code made at run time) are left out: no rewriter sees those.
+    statement about the same name (``m.module if hasattr(m, "module") else m``). A class that is
+    called under another name stands for the sites that hand it on. Uses in no file of the tree (a
+    driver of ours, code made at run time) are left out: no rewriter sees those.
     """
     by_file: dict[str, list[KnownSite]] = {}
     for site in study.sites:
@@ -115,12 +118,16 @@ def matches(observed: Observed, study: Study) -> dict[Use, tuple[KnownSite, ...]
     for file, uses in _by_file(observed.uses).items():
         if not (study.tree / file).is_file():
             continue
-        statements = _statements(study.tree / file)
+        nodes = _nodes(study.tree / file)
+        statements = [head(node) for node in nodes if isinstance(node, ast.stmt)]
+        called = {span(node) for node in nodes if _calls_a_name(node)}
         sites = [(site, _around(site.span, statements)) for site in by_file.get(file, ())]
         for use in uses:
             around = _around(use.span, statements)
             there = (site for site, statement in sites if statement == around)
             found[use] = tuple(site for site in there if _is_of(use, site))
+            if not found[use] and use.span in called:
+                found[use] = tuple(s for s in study.sites if s.hands_on and s.name == use.what)
     return found
 
 
@@ -138,17 +145,25 @@ def _is_of(use: Use, site: KnownSite) -> bool:
     return within or site.name == use.what
 
 
-def _statements(file: Path) -> list[Span]:
-    """The spans of all statements, of those that hold others their heads, decorators included."""
+def _nodes(file: Path) -> list[ast.AST]:
     try:
-        tree = ast.parse(file.read_bytes())
+        return list(ast.walk(ast.parse(file.read_bytes())))
     except (SyntaxError, ValueError):  # the project's Python is another; no site is in there either
         return []
-    return [head(node) for node in ast.walk(tree) if isinstance(node, ast.stmt)]
+
+
+def _calls_a_name(node: ast.AST) -> TypeGuard[ast.Call]:
+    return isinstance(node, ast.Call) and isinstance(node.func, ast.Name | ast.Attribute)
+
+
+def span(node: ast.expr | ast.keyword | ast.alias | ast.arg) -> Span:
+    """Where something that is no statement stands."""
+    last = node.end_lineno or node.lineno
+    return Span(node.lineno, node.col_offset, last, node.end_col_offset or 0)
 
 
 def head(node: ast.stmt) -> Span:
-    """A statement without the statements in it."""
+    """A statement without the statements in it, but with its decorators."""
     inner = [
         child
         for _, value in ast.iter_fields(node)
