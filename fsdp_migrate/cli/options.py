@@ -281,6 +281,15 @@ class _Answer:
             repeated=True,
         ),
     ] = ()
+    observed: Annotated[
+        Path | None,
+        option(
+            "--observed",
+            metavar="FILE",
+            help="save as JSON what the original did with FSDP1: places, arguments, units",
+            read=Path,
+        ),
+    ] = None
     strict_cost: Annotated[
         bool,
         option(

@@ -85,12 +85,13 @@ def run(
     jobs: int = 1,
     trust_rules: bool = False,
     home: Path | None = None,
+    quiet: bool = False,
 ) -> Run:
     """Find, read, decide and (with ``edit``) make the new contents of everything under ``paths``.
 
     ``partial`` puts guards where left sites would otherwise hold a model's migration back. With
     ``trust_rules``, or when the user's configuration says so, rules of the project's own run;
-    ``home`` is the project that ``paths`` are a copy of.
+    ``home`` is the project that ``paths`` are a copy of. ``quiet``: whose rules run was said.
 
     Raises:
         PathProblem: a path cannot be used.
@@ -102,7 +103,7 @@ def run(
     _check_codes((*select, *ignore), "", settings)
     _check_codes((*settings.select, *settings.ignore), f"{config.TABLE}: ", settings)
     word = trust.find_trust(home or settings.root, settings.rule_paths, asked=trust_rules)
-    if word.note:
+    if word.note and not quiet:
         console.note(f"note: {word.note}")
     chosen = frozenset(select or settings.select)
     ignored = frozenset((*ignore, *settings.ignore))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import gc
+import json
 from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -58,13 +59,10 @@ def verify(asked: Verify) -> int:
             text = _rendered(report, name)
             if path is None:
                 _show(text, name, quiet=asked.quiet)
-                continue
-            try:
-                project_paths.check_output(path)
-                path.write_text(text, encoding="utf-8")
-            except OSError as error:
-                console.problem(f"{path}: cannot be written: {error.strerror or error}")
+            elif not _written(path, text):
                 return BAD
+        if asked.observed is not None and not _written(asked.observed, _saved(report)):
+            return BAD
     if report.exit_code == GOOD and "notes" in shown:
         console.note("note: exit code 1, for rules of the project's own were not loaded")
         return SEE
@@ -87,6 +85,8 @@ def _formats(asked: Verify) -> list[tuple[str, Path | None]]:
         if not path.absolute().parent.is_dir():
             raise ConfigError(f"--output {path}: {path.parent} is not a directory")
         found.append((SUFFIXES[path.suffix], path))
+    if asked.observed is not None and not asked.observed.absolute().parent.is_dir():
+        raise ConfigError(f"--observed {asked.observed}: its folder is not a directory")
     return found
 
 
@@ -163,12 +163,19 @@ def _entries() -> Entries:
 
 
 def _verify(plan: Plan, shown: dict[str, Any], *, strict_cost: bool) -> Report:
+    from fsdp_migrate.cli.study import study
     from fsdp_migrate.verify import run
+    from fsdp_migrate.verify.report.against_sites import against_sites
     from fsdp_migrate.verify.report.progress import Progress
 
     with Progress(plan.max_steps) as progress:
         report = run.verify(plan, on_event=progress)
-    notes = (*report.notes, *shown.get("notes", ()))
+    notes = shown.get("notes", ())
+    try:
+        report = against_sites(report, study(plan.before))
+    except InputError as error:  # which was none for the programs: the verdict stands
+        notes = (*notes, f"which sites the original has could not be studied: {error}")
+    notes = (*report.notes, *notes)
     return dataclasses.replace(report, **{**shown, "notes": notes}, strict_cost=strict_cost)
 
 
@@ -176,6 +183,21 @@ def _rendered(report: Report, name: str) -> str:
     from fsdp_migrate.verify.report import RENDERERS
 
     return RENDERERS[name](report)
+
+
+def _saved(report: Report) -> str:
+    return json.dumps(report.observed.to_dict(), indent=2) + "\n"
+
+
+def _written(path: Path, text: str) -> bool:
+    """Whether ``text`` could be written; if not, why was said."""
+    try:
+        project_paths.check_output(path)
+        path.write_text(text, encoding="utf-8")
+    except OSError as error:
+        console.problem(f"{path}: cannot be written: {error.strerror or error}")
+        return False
+    return True
 
 
 def _show(text: str, name: str, *, quiet: bool) -> None:

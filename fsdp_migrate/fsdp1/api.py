@@ -187,6 +187,7 @@ _POLICIES = {
     "wrap",
 }
 POLICIES: Final = frozenset(_POLICIES)
+SETTINGS: Final = frozenset(_API)
 ENUMS: Final = frozenset({"ShardingStrategy", "BackwardPrefetch", "StateDictType"})
 
 # FSDP2's own names live in the same package; they are the destination, never a site.

@@ -14,6 +14,7 @@ import pytest
 
 from fsdp_migrate.cli import parser, verify
 from fsdp_migrate.cli.options import Verify
+from fsdp_migrate.verify.compare.observed import Observed
 from tests.helpers.commandline import DEMO, ROOT, Command, answering
 
 
@@ -123,6 +124,7 @@ def test_several_numbers_of_ranks_give_a_table(tmp_path: Path, run: Command) -> 
     answer = run(
         *("verify", "train.py", "--before", DEMO / "before", "--after", DEMO / "after"),
         *("--nproc", "1,2", "--steps", "3", "-o", tmp_path / "r.json", "-o", tmp_path / "r.html"),
+        *("--observed", tmp_path / "observed.json"),
     )
     assert answer.code == 0, answer.out + answer.err
     report = json.loads((tmp_path / "r.json").read_text())
@@ -130,6 +132,11 @@ def test_several_numbers_of_ranks_give_a_table(tmp_path: Path, run: Command) -> 
     assert all(world["loss_apart"] < 1e-5 for world in report["worlds"])
     assert all(world["parameters_apart"] < 1e-5 for world in report["worlds"])
     assert "3 steps, 1 and 2 ranks" in answer.out
+    assert report["fsdp1_uses"]["uses"] >= 8
+    assert report["fsdp1_uses"]["unseen"] == []
+    observed = Observed.of_dict(json.loads((tmp_path / "observed.json").read_text()))
+    assert {use.ranks for use in observed.uses} == {(0,)}
+    assert [made.module for made in observed.made] == ["Transformer"]
     assert "Numbers of ranks" in (tmp_path / "r.html").read_text()
 
 
@@ -167,6 +174,7 @@ def test_every_option_reaches_the_plan(tmp_path: Path, monkeypatch: pytest.Monke
         *("--launcher", "srun", "--python", "py", "--no-twin", "--cache", "--timing"),
         *("--resume-check=--resume x", "--env", "A=1", "--env", "B=2", "--share", "data"),
         *("--keep", "k", "--format", "json", "-o", "r.md", "-o", "r.html", "-q"),
+        *("--observed", "o.json"),
         "--strict-cost",
         "--trust-rules",
         *("train.py", "--", "--lr", "1"),
@@ -194,6 +202,7 @@ def test_every_option_reaches_the_plan(tmp_path: Path, monkeypatch: pytest.Monke
         keep=Path("k"),
         format="json",
         outputs=(Path("r.md"), Path("r.html")),
+        observed=Path("o.json"),
         strict_cost=True,
         quiet=True,
         trust_rules=True,
@@ -209,6 +218,7 @@ def test_every_option_reaches_the_plan(tmp_path: Path, monkeypatch: pytest.Monke
         (["--format", "yaml"], "--format must be one of text, json, junit, markdown, html"),
         (["-o", "report.pdf"], "must end in one of .txt, .json, .xml, .md, .html"),
         (["-o", "nowhere/report.md"], "nowhere is not a directory"),
+        (["--observed", "nowhere/o.json"], "its folder is not a directory"),
         (["--nproc", "0"], "nproc must be at least 1"),
         (["--nproc", "1,,2"], "'1,,2'"),
         (["--steps", "0"], "max_steps must be at least 1"),

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import functools
 import gc
+import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,8 @@ import torch.distributed as dist
 from torch import nn
 from torch.distributed.fsdp import FSDPModule, FullyShardedDataParallel
 from torch.distributed.tensor import DTensor
+
+from fsdp_migrate.verify.capture.fsdp1_uses import Uses
 
 WRAPPERS = ("_fsdp_wrapped_module.", "_checkpoint_wrapped_module.", "_orig_mod.")
 # Every module, with its number in the order in which they were built. All ranks share that order,
@@ -40,6 +43,16 @@ def watch(file: Path) -> None:
         destroy(*args, **kwargs)
 
     dist.destroy_process_group = observe_and_destroy
+
+
+def watch_uses(tree: Path, file: Path) -> None:
+    """Write to ``file`` where code below ``tree`` uses FSDP1, as it is seen."""
+
+    def say(kind: str, **facts: Any) -> None:
+        with file.open("a") as lines:
+            lines.write(json.dumps({"t": kind, **facts}) + "\n")
+
+    Uses(str(tree), say, lambda: 0).install()
 
 
 def plain(name: str) -> str:

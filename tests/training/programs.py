@@ -11,13 +11,17 @@ import subprocess
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 import torch
 from packaging.version import Version
 
+from fsdp_migrate.cli.study import study
 from fsdp_migrate.migration.engine import Options
+from fsdp_migrate.verify.compare.observed import NOTHING, Observed, read
+from fsdp_migrate.verify.compare.sites import Accounted, account
 from tests.helpers.migrating import migrate, worst
 
 REPOSITORY = Path(__file__).parents[2]
@@ -38,6 +42,7 @@ class Run:
     output: tuple[str, ...]  # by rank
     errors: tuple[str, ...]
     models: tuple[list[dict[str, Any]], ...] = ()  # by rank, what :mod:`.observe` saw at the end
+    observed: Observed = NOTHING  # where FSDP1 was used
 
     @property
     def was_unlucky(self) -> bool:
@@ -137,6 +142,9 @@ class Launcher:
         output = tuple((out / f"stdout.{rank}").read_text() for rank in range(ranks))
         errors = tuple((out / f"stderr.{rank}").read_text() for rank in range(ranks))
         run = Run(tuple(answer["codes"]), answer["timed_out"], output, errors)
+        used = [file for rank in range(ranks) if (file := out / f"uses.{rank}").exists()]
+        events = [map(json.loads, file.read_text().splitlines()) for file in used]
+        run = replace(run, observed=read(events))
         seen = [out / f"models.{rank}" for rank in range(ranks)]
         if not all(file.exists() for file in seen):
             return run
@@ -201,6 +209,16 @@ def written(
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_bytes(text if isinstance(text, bytes) else text.encode())
     return Pair(scratch / "before" / entry, scratch / "after" / entry)
+
+
+def accounted(run: Run, program: str) -> Accounted:
+    """Where a run of a program of the fixtures used FSDP1, beside the sites of the rewriter. What
+    :mod:`.observe` asks the models for at their end is left out."""
+    uses = tuple(use for use in run.observed.uses if use.through != "tests")
+    return account(replace(run.observed, uses=uses), _study(FIXTURES / program))
+
+
+_study = cache(study)
 
 
 def compare(before: Run, after: Run, *, tolerance: float = 1e-6, atol: float = 1e-9) -> int:

@@ -61,6 +61,8 @@ def become_rank(rank: int, job: dict[str, Any], meeting: store.Store) -> None:
             getattr(fsdp1, job["fsdp1"])()
         if "script" in job:
             observe.watch(out / f"models.{rank}")
+            if job["fsdp1"] == "allow":
+                observe.watch_uses(Path(job["script"]).parent, out / f"uses.{rank}")
         work(job)()
         code = 0
     except SystemExit as end:

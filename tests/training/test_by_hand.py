@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.training.programs import FIXTURES, Launcher, Run, compare, pair
+from tests.training.programs import FIXTURES, Launcher, Run, accounted, compare, pair
 
 pytestmark = pytest.mark.train
 
@@ -150,6 +150,7 @@ def test_trains_the_same(case: Case, launcher: Launcher, scripts: Scripts) -> No
         for version, script in scripts(case.program).items()
     }
     before = runs.pop("before")
+    assert not accounted(before, f"by_hand/{case.program}/before").caveat
     for after in runs.values():
         assert compare(before, after, tolerance=case.tolerance) >= 8
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.training.programs import Launcher, Pair, compare, compare_models, pair
+from tests.training.programs import Launcher, Pair, accounted, compare, compare_models, pair
 
 pytestmark = pytest.mark.train
 
@@ -174,6 +174,7 @@ def test_trains_the_same(case: Case, launcher: Launcher, tmp_path: Path) -> None
     both = pair(f"rewriting/{case.program}", tmp_path, case.target)
     before = launcher.script(both.before, *case.arguments, fsdp1="allow", ranks=case.ranks)
     after = launcher.script(both.after, *case.arguments, fsdp1="forbid", ranks=case.ranks)
+    assert not accounted(before, f"rewriting/{case.program}").caveat
     found = compare(before, after, tolerance=case.tolerance, atol=case.printed)
     assert found >= case.numbers
     assert compare_models(before, after, tolerance=10 * case.tolerance, atol=case.atol)
@@ -265,5 +266,8 @@ def test_the_demo_trains_evaluates_and_resumes_the_same(
     assert compare_models(before, after, tolerance=tolerance, atol=10 * tolerance)
     further = ("--steps", "8", "--resume", files["before"], *arguments)
     before = launcher.script(demo.before, *further, fsdp1="allow")
+    known = accounted(before, "demo/before")
+    assert len(known.uses) > 10
+    assert not known.caveat
     after = launcher.script(demo.after, *further, fsdp1="forbid")
     assert compare(before, after, tolerance=tolerance) == 6

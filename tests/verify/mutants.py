@@ -10,10 +10,13 @@ import sys
 import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 from typing import Any
 
+from fsdp_migrate.cli.study import study
 from fsdp_migrate.verify.launch.warm import WarmServer
+from fsdp_migrate.verify.report.against_sites import against_sites
 from fsdp_migrate.verify.report.model import Report, Verdict
 
 from .programs import PROGRAMS, Replaced, altered, judged, warm_server
@@ -34,6 +37,8 @@ class Mutant:
     program: str = "causal"
     args: tuple[str, ...] = ()
     plan: Mapping[str, Any] = field(default_factory=dict)
+    site: str = ""
+    """The site of the original, as rule and line of it, that the gate has to point at."""
     row: str = ""
     """Its row in the published measurements that the gates were designed from."""
 
@@ -54,11 +59,17 @@ class Caught:
         return {"after_failed": "crash", "after_hung": "hang"}.get(self.report.verdict.value, "")
 
     @property
+    def points_at(self) -> str:
+        """The sites that the gate points at."""
+        failure = self.report.first_failure
+        return self.report.points_at(failure) if failure is not None else ""
+
+    @property
     def right(self) -> bool:
-        """Whether the verdict is a failure, or another cost, that names the cause."""
+        """Whether the verdict is a failure, or another cost, that names the cause and its site."""
         costs = self.report.verdict is Verdict.SAME_AT_OTHER_COST
         told = costs if self.mutant.costs else self.report.exit_code == 1
-        return told and self.first in self.mutant.named
+        return told and self.first in self.mutant.named and self.mutant.site in self.points_at
 
 
 # --- what stands in the programs ------------------------------------------------------------------
@@ -137,6 +148,7 @@ MEASURED: tuple[Mutant, ...] = (
     ),
     Mutant(
         row="2",
+        site="FSDP101 at train.py:33",
         what="no root `fully_shard`, without clipping",
         replaced=((SHARD_ROOT, ""), (SYNC, "")),
         args=("--no-clip",),
@@ -144,6 +156,7 @@ MEASURED: tuple[Mutant, ...] = (
     ),
     Mutant(
         row="3",
+        site="FSDP101 at train.py:33",
         what="optimizer built before `fully_shard`",
         replaced=(
             (
@@ -155,6 +168,7 @@ MEASURED: tuple[Mutant, ...] = (
     ),
     Mutant(
         row="4",
+        site="FSDP401 at train.py:77",
         what="clipping dropped",
         replaced=((CLIP, "                pass\n"),),
         named=("clipping",),
@@ -174,12 +188,14 @@ MEASURED: tuple[Mutant, ...] = (
     ),
     Mutant(
         row="6",
+        site="FSDP401 at train.py:77",
         what="clipped unit by unit",
         replaced=((CLIP, CLIP_PER_UNIT),),
         named=("clipping",),
     ),
     Mutant(
         row="7",
+        site="FSDP110 at train.py:37",
         what="`sync_module_states` lost",
         replaced=((STATES + BROADCAST, ""),),
         named=("start",),
@@ -223,6 +239,7 @@ MEASURED: tuple[Mutant, ...] = (
     ),
     Mutant(
         row="11",
+        site="FSDP110 at train.py:36",
         what="buffers not broadcast",
         program="uneven",
         replaced=(
@@ -236,6 +253,7 @@ MEASURED: tuple[Mutant, ...] = (
     ),
     Mutant(
         row="12",
+        site="FSDP101 at train.py:33",
         what="`reshard_after_forward=False` on the blocks",
         costs=True,
         replaced=(
@@ -245,18 +263,21 @@ MEASURED: tuple[Mutant, ...] = (
     ),
     Mutant(
         row="13",
+        site="FSDP402 at train.py:70",
         what="`no_sync` dropped",
         replaced=((SYNC, ""),),
         named=("collectives",),
     ),
     Mutant(
         row="14",
+        site="FSDP402 at train.py:70",
         what="gradient synchronisation never switched on again",
         replaced=((SYNC, SYNC.replace("last", "False")),),
         named=("gradients-present",),
     ),
     Mutant(
         row="15",
+        site="FSDP113 at train.py:35",
         what="an ignored module sharded",
         program="uneven",
         replaced=(
@@ -354,6 +375,7 @@ MEASURED: tuple[Mutant, ...] = (
     ),
     Mutant(
         row="26",
+        site="FSDP114 at train.py:35",
         what="a mesh that replicates instead of sharding",
         program="hybrid",
         replaced=(("(2, world // 2)", "(world, 1)"),),
@@ -382,6 +404,7 @@ MEASURED: tuple[Mutant, ...] = (
     ),
     Mutant(
         row="B1",
+        site="FSDP202 at train.py:32",
         what="`reduce_dtype` dropped",
         replaced=((', "reduce_dtype": torch.float32', ""),),
         args=BF16,
@@ -396,6 +419,7 @@ MEASURED: tuple[Mutant, ...] = (
     ),
     Mutant(
         row="B3",
+        site="FSDP202 at train.py:32",
         what="float16 instead of bfloat16",
         replaced=(('"param_dtype": torch.bfloat16', '"param_dtype": torch.float16'),),
         args=BF16,
@@ -537,6 +561,7 @@ OWN: tuple[Mutant, ...] = (
     ),
     Mutant(
         what="half the blocks sharded",
+        site="FSDP102 at train.py:29",
         costs=True,
         replaced=(
             (
@@ -702,6 +727,7 @@ OWN: tuple[Mutant, ...] = (
     ),
     Mutant(
         what="weights drawn from another distribution after meta-device creation",
+        site="FSDP111 at train.py:24",
         program="meta",
         replaced=(
             (
@@ -783,7 +809,11 @@ def plant(mutant: Mutant, folder: Path, **settings: Any) -> Caught:
     """Verify the original against the migration with the defect, which is made in ``folder``."""
     after = altered(PROGRAMS / mutant.program / "after", folder, mutant.replaced)
     settings = {"args": mutant.args, **mutant.plan, **settings}
-    return Caught(mutant, judged(mutant.program, after=after, **settings))
+    report = judged(mutant.program, after=after, **settings)
+    return Caught(mutant, against_sites(report, _study(PROGRAMS / mutant.program / "before")))
+
+
+_study = cache(study)
 
 
 def plant_all(mutants: Sequence[Mutant]) -> list[Caught]:

@@ -23,6 +23,7 @@ from fsdp_migrate.verify.capture import (
     seeding,
     spawning,
 )
+from fsdp_migrate.verify.capture.fsdp1_uses import Uses
 from fsdp_migrate.verify.capture.optimizers import Steps
 from fsdp_migrate.verify.capture.session import Session, replace
 from fsdp_migrate.verify.inject.config import FSDP1, FSDP2, Config, Precision
@@ -112,6 +113,9 @@ class _Hooks:
 
         replace(wrapper, "__init__", init)
         replace(wrapper, "forward", forward)
+        if self.config.observe:
+            session = self.session
+            Uses(self.config.tree, session.recorder.write, lambda: session.steps).install()
 
     def fsdp2_imported(self) -> None:
         pre, post = fsdp_internals.eager(self._pre), fsdp_internals.eager(self._post)

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
+from fsdp_migrate.verify.compare import observed
 from fsdp_migrate.verify.compare.recording import (
     Buffer,
     Dump,
@@ -80,6 +81,7 @@ def load(folder: Path) -> Recording:
             path for rank in events for e in _all(rank, "imported") for path in e["inside"]
         ),
         from_outside=_outside(events),
+        observed=observed.read(events),
     )
 
 

@@ -8,6 +8,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from fsdp_migrate.verify.compare.observed import NOTHING, Observed
 from fsdp_migrate.verify.compare.sketch import Sketch
 
 
@@ -199,6 +200,9 @@ class Recording:
 
     from_outside: tuple[tuple[str, str], ...] = ()
     """Files of the tree whose modules came from another place, and that place."""
+
+    observed: Observed = NOTHING
+    """Where the program used FSDP1; of the plain run of the original only."""
 
     deferred: bool = False
     """Whether weights were drawn only after FSDP got the model on the meta device."""

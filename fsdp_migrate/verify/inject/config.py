@@ -80,6 +80,8 @@ class Config(Changes):
     per_process: bool = False
     """Whether a launcher of ours made one process per rank. A program that then makes its own
     (``torch.multiprocessing.spawn``) has to be started as a single process instead."""
+    observe: bool = False
+    """Record where the project uses FSDP1, and what reached its constructors."""
     package_root: str = PACKAGE_ROOT
 
     def to_json(self) -> str:

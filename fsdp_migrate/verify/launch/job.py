@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from fsdp_migrate.verify.events import Role
-from fsdp_migrate.verify.inject.config import Changes
+from fsdp_migrate.verify.inject.config import Changes, Precision
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -24,3 +24,9 @@ class Job(Changes):
     def migrated(self) -> bool:
         """Whether it runs the migrated tree."""
         return self.role is Role.AFTER
+
+    @property
+    def observed(self) -> bool:
+        """Whether it is a plain run of the original, which tells where FSDP1 is used."""
+        plain = self.precision is Precision.NATIVE and not self.timing
+        return self.role is Role.BEFORE and plain

@@ -157,6 +157,7 @@ class Runner:
             max_steps=self.plan.max_steps,
             seed=self.plan.seed,
             simulate=self.simulate,
+            observe=job.observed,
             per_process=self.launcher.method in (LaunchMethod.TORCHRUN, LaunchMethod.FORK),
         )
 

@@ -12,6 +12,7 @@ from fsdp_migrate.verify.compare.gate import plural
 from fsdp_migrate.verify.compare.gates.state import final_parameters
 from fsdp_migrate.verify.compare.gates.training import rows
 from fsdp_migrate.verify.compare.judge import Judgement
+from fsdp_migrate.verify.compare.observed import together
 from fsdp_migrate.verify.compare.recording import Recording
 from fsdp_migrate.verify.plan import Plan
 from fsdp_migrate.verify.report.model import Apart, Report, Traffic, Verdict, World
@@ -65,6 +66,7 @@ def compose(bench: Bench, answer: Answer, *, seconds: float) -> Report:
         limits=_limits(plan, before, first) if compared and before is not None else (),
         facts=_facts(bench, before),
         seconds=seconds,
+        observed=together(recording.observed for recording in bench.recordings.values()),
         kept=str(bench.room) if plan.keep is not None else None,
     )
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from fsdp_migrate.report.page import one_line, page, text
-from fsdp_migrate.verify.compare.gate import Gate, Status
+from fsdp_migrate.verify.compare.gate import Status
 from fsdp_migrate.verify.compare.gates.training import Row
 from fsdp_migrate.verify.launch.ending import Ending
 from fsdp_migrate.verify.report.cells import (
@@ -37,6 +37,10 @@ def _body(report: Report) -> Iterator[str]:
     first = report.first_failure
     if first is not None and first.hint:
         yield f'<p class="hint">Look at: {text(first.hint)}</p>'
+    if first is not None and report.points_at(first):
+        yield f'<p class="hint">Points at: {text(report.points_at(first))}</p>'
+    if report.caveat:
+        yield f'<p class="hint">But: {text(report.caveat)}</p>'
     yield "<dl>"
     for name, value in (
         ("program", report.program),
@@ -59,7 +63,7 @@ def _body(report: Report) -> Iterator[str]:
         )
     if report.gates:
         yield f"<h2>{len(report.gates)} checks</h2>"
-        yield from _gates(report.gates)
+        yield from _gates(report)
     if report.parameters:
         yield "<h2>Parameters closest to their allowance</h2>"
         yield _table(
@@ -118,19 +122,21 @@ def _charts(rows: Sequence[Row]) -> Iterator[str]:
     yield "</div>"
 
 
-def _gates(gates: Sequence[Gate]) -> Iterator[str]:
+def _gates(report: Report) -> Iterator[str]:
     yield '<div class="card"><table>'
     yield (
         '<tr><th>check</th><th></th><th>result</th><th class="n">measured</th>'
         '<th class="n">allowed</th><th class="n">noise</th></tr>'
     )
     part = ""
-    for gate in gates:
+    for gate in report.gates:
         if gate.part != part:
             part = gate.part
             yield f'<tr class="part"><td colspan="6">{text(part or "structure")}</td></tr>'
         details = "".join(f"<small>{text(detail)}</small>" for detail in gate.details)
         hint = f"<small>Look at: {text(gate.hint)}</small>" if gate.hint else ""
+        points_at = report.points_at(gate)
+        hint += f"<small>Points at: {text(points_at)}</small>" if points_at else ""
         shown = details + hint if gate.status is not Status.PASS else ""
         status = gate.status.value
         numbers = "".join(f'<td class="n">{number}</td>' for number in gate_numbers(gate))

@@ -12,12 +12,12 @@ from fsdp_migrate.verify.report.text import render as plain_text
 
 def render(report: Report) -> str:
     """One test suite, ending in a newline."""
-    cases = [_case(gate) for gate in report.gates]
+    cases = [_case(gate, report.points_at(gate)) for gate in report.gates]
     # The verdict is a case of its own: a crash has no gates.
     verdict = ET.Element(
         "testcase", classname="verify", name="verdict", time=f"{report.seconds:.2f}"
     )
-    message = f"{report.title}: {report.says}"
+    message = "; ".join(filter(None, (f"{report.title}: {report.says}", report.caveat)))
     if report.exit_code == 1:
         ET.SubElement(verdict, "failure", type=report.verdict.value, message=shown.text(message))
     elif report.exit_code == 2:
@@ -39,10 +39,11 @@ def render(report: Report) -> str:
     return f'<?xml version="1.0" encoding="UTF-8"?>\n{body}\n'
 
 
-def _case(gate: Gate) -> ET.Element:
+def _case(gate: Gate, points_at: str) -> ET.Element:
     name = f"{gate.title} ({gate.part})" if gate.part else gate.title
     case = ET.Element("testcase", classname="verify.gates", name=shown.text(name), time="0")
-    says = "; ".join(filter(None, (gate.says, gate.hint)))
+    points_at = f"points at {points_at}" if points_at else ""
+    says = "; ".join(filter(None, (gate.says, gate.hint, points_at)))
     if gate.status is Status.FAIL:
         failure = ET.SubElement(case, "failure", type=gate.key, message=shown.text(says))
         failure.text = shown.text("\n".join(gate.details))

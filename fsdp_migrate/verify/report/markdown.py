@@ -43,6 +43,12 @@ def _lines(report: Report) -> Iterator[str]:
     if first is not None and first.hint:
         yield ""
         yield f"Look at: {_cell(first.hint)}"
+    if first is not None and report.points_at(first):
+        yield ""
+        yield f"Points at: {_cell(report.points_at(first))}"
+    if report.caveat:
+        yield ""
+        yield f"**But** {_cell(report.caveat)}"
     yield ""
     yield f"- program: {code(report.program)}"
     yield f"- before: {code(report.before)}, after: {code(report.after)}"
@@ -82,14 +88,15 @@ def _gates(report: Report) -> Iterator[str]:
     yield "| check | | result | measured | allowed | noise |"
     yield "|---|---|---|--:|--:|--:|"
     for gate in report.gates:
-        yield _gate(gate)
+        yield _gate(gate, report.points_at(gate))
     yield ""
     yield "</details>"
 
 
-def _gate(gate: Gate) -> str:
+def _gate(gate: Gate, points_at: str) -> str:
     title = f"{gate.title}, {gate.part}" if gate.part else gate.title
-    words = [_cell(title), _SIGNS[gate.status], _cell(gate.says)]
+    says = f"{gate.says}; points at {points_at}" if points_at else gate.says
+    words = [_cell(title), _SIGNS[gate.status], _cell(says)]
     return f"| {' | '.join([*words, *gate_numbers(gate)])} |"
 
 

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any
 
+from fsdp_migrate.verify.compare.coverage import listed
 from fsdp_migrate.verify.compare.gate import Gate, Status, first_of
 from fsdp_migrate.verify.compare.gates.training import Row
+from fsdp_migrate.verify.compare.observed import NOTHING, Observed
+from fsdp_migrate.verify.compare.sites import Accounted, KnownSite
 from fsdp_migrate.verify.launch.ending import Ending
 
 SCHEMA = 1
@@ -153,6 +157,22 @@ class Report:
     """Versions, seed, arguments: what it takes to run it again."""
     seconds: float = 0.0
     kept: str | None = None
+    observed: Observed = NOTHING
+    """Where the original used FSDP1, and how."""
+    accounted: Accounted | None = None
+    """The same beside the sites of the rewriter; None where they were not asked for."""
+    pointed: Mapping[tuple[str, str], tuple[KnownSite, ...]] = field(default_factory=dict)
+    """The sites that a gate which did not pass points at, by its key and part."""
+
+    def points_at(self, gate: Gate) -> str:
+        """The sites that ``gate`` points at, as text; nothing where the recording does not tell."""
+        sites = self.pointed.get((gate.key, gate.part), ())
+        return listed([str(site) for site in sites])
+
+    @property
+    def caveat(self) -> str:
+        """What is said beside the verdict: places that use FSDP1 and are no sites."""
+        return self.accounted.caveat if self.accounted is not None else ""
 
     @property
     def title(self) -> str:
@@ -197,7 +217,14 @@ class Report:
             "before": self.before,
             "after": self.after,
             "setting": self.setting,
-            "gates": [gate.to_dict() for gate in self.gates],
+            "gates": [
+                {
+                    **gate.to_dict(),
+                    "sites": [s.to_dict() for s in self.pointed.get((gate.key, gate.part), ())],
+                }
+                for gate in self.gates
+            ],
+            "fsdp1_uses": self.accounted.to_dict() if self.accounted is not None else None,
             "steps": [
                 {
                     "step": row.step,

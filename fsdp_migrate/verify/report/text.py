@@ -7,7 +7,7 @@ import textwrap
 from collections.abc import Iterator
 
 from fsdp_migrate import shown
-from fsdp_migrate.verify.compare.gate import Gate, Status
+from fsdp_migrate.verify.compare.gate import Status
 from fsdp_migrate.verify.compare.gates.training import Row
 from fsdp_migrate.verify.launch.ending import Ending
 from fsdp_migrate.verify.report.cells import blamed_rank, remark_lists, short, traceback_lines
@@ -36,7 +36,7 @@ def _lines(report: Report) -> Iterator[str]:
         yield from _worlds(report.worlds)
     if report.gates:
         yield ""
-        yield from _gates(report.gates)
+        yield from _gates(report)
     for role, ending in report.endings.items():
         yield from _ending(role, ending)
     for title, items in remark_lists(report):
@@ -50,6 +50,10 @@ def _lines(report: Report) -> Iterator[str]:
     first = report.first_failure
     if first is not None and first.hint:
         yield from _wrapped(" " * len(head) + "look at: ", first.hint)
+    if first is not None and report.points_at(first):
+        yield from _wrapped(" " * len(head) + "points at: ", report.points_at(first))
+    if report.caveat:
+        yield from _wrapped(" " * len(head) + "but: ", report.caveat)
     if report.kept:
         yield " " * len(head) + f"records: {shown.line(str(report.kept))}"
 
@@ -102,7 +106,8 @@ def _worlds(worlds: tuple[World, ...]) -> Iterator[str]:
         )
 
 
-def _gates(gates: tuple[Gate, ...]) -> Iterator[str]:
+def _gates(report: Report) -> Iterator[str]:
+    gates = report.gates
     width = max(len(shown.line(gate.title)) for gate in gates)
     indent = " " * (width + 8)
     part = ""
@@ -123,6 +128,8 @@ def _gates(gates: tuple[Gate, ...]) -> Iterator[str]:
             yield f"{indent}{measured}{noise}"
         for detail in gate.details:
             yield from _wrapped(indent, detail)
+        if report.points_at(gate):
+            yield from _wrapped(f"{indent}points at: ", report.points_at(gate))
 
 
 def _ending(role: str, ending: Ending) -> Iterator[str]:
