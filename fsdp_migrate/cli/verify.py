@@ -20,7 +20,7 @@ from fsdp_migrate.cli.trees import (
 )
 from fsdp_migrate.discovery import project_paths
 from fsdp_migrate.errors import ConfigError, InputError
-from fsdp_migrate.verify.settings import Settings
+from fsdp_migrate.verify.settings import LEAST_STEPS, MOST_STEPS, Settings
 
 if TYPE_CHECKING:
     from fsdp_migrate.verify.entries import Entries
@@ -96,10 +96,14 @@ def _plan(asked: Verify, stack: ExitStack) -> tuple[Plan, dict[str, Any]]:
     from fsdp_migrate.verify.plan import Plan
 
     entries = _entries() if asked.script is None else None
-    ranks, steps = asked.nproc, asked.steps
+    ranks, steps, grow_after = asked.nproc, asked.steps, None
     if entries is not None:
         ranks = ranks or ((entries.nproc,) if entries.nproc else ())
-        steps = steps or entries.steps
+        steps = steps or entries.steps or LEAST_STEPS
+    if steps is None and asked.resume is not None:
+        steps = LEAST_STEPS  # a program that resumes from its very end would train no further
+    elif steps is None:
+        steps, grow_after = MOST_STEPS, LEAST_STEPS
     nproc, *worlds = ranks or (2,)
     given = {side: getattr(asked, side) for side in ("before", "after")}
     trees = {side: Path(name) for side, name in given.items() if name and Path(name).is_dir()}
@@ -138,7 +142,8 @@ def _plan(asked: Verify, stack: ExitStack) -> tuple[Plan, dict[str, Any]]:
         script=script,
         nproc=nproc,
         worlds=tuple(worlds),
-        max_steps=10 if steps is None else steps,
+        max_steps=steps,
+        grow_after=grow_after,
         workdir=workdir,
     )
     return plan, shown

@@ -52,7 +52,10 @@ def key(plan: Plan, job: Job) -> str:
         "script": plan.script,
         "args": job.args,
         "nproc": job.nproc,
-        "max_steps": plan.max_steps,
+        "max_steps": plan.max_steps if job.steps is None else job.steps,
+        "grow_after": plan.grow_after if job.steps is None else None,
+        "to_the_end": [job.to_the_end, job.last],
+        "again": job.again,
         "seed": plan.seed,
         "env": sorted(plan.env.items()),
         "workdir": plan.workdir,
@@ -74,10 +77,11 @@ def key(plan: Plan, job: Job) -> str:
     return digest.hexdigest()[:32]
 
 
-def keepable(job: Job) -> bool:
+def keepable(plan: Plan, job: Job) -> bool:
     """Whether a recording of the job may be kept: only numbers of the original are, and nothing
     that depends on files of another run or whose own files are needed afterwards."""
-    return not (job.migrated or job.linger or job.timing or job.files or job.start)
+    needed = plan.resume is not None
+    return not (needed or job.migrated or job.timing or job.files or job.start)
 
 
 def _add(digest: hashlib._Hash, name: str, place: Path) -> None:
@@ -101,6 +105,7 @@ def find(cache: Path, name: str) -> Ending | None:
             notes=(*facts["notes"], _KEPT),
             simulated=bool(facts["simulated"]),
             launcher=str(facts["launcher"]),
+            status=int(facts["status"]),
         )
     except (OSError, ValueError, KeyError):
         return None
@@ -120,6 +125,7 @@ def keep(cache: Path, name: str, ending: Ending) -> None:
             "slowest_gap": ending.slowest_gap,
             "notes": list(ending.notes),
             "simulated": ending.simulated,
+            "status": ending.status,
             "launcher": ending.launcher,
         }
         (partial / "outcome.json").write_text(json.dumps(facts), encoding="utf-8")

@@ -98,6 +98,7 @@ def same_loss(evidence: Evidence) -> Gate:
         loss_gap(a, b, 0.0),
         floor=evidence.floors.first_loss,
         twin=loss_gap(a, twin, 0.0) if twin and shaken else None,
+        ceiling=evidence.floors.ceiling,
     )
     hint = "the forward computes something else: precision, inputs' dtypes, scaling, or buffers"
     says = f"{a.loss:.7g} before, {b.loss:.7g} after"
@@ -121,7 +122,12 @@ def same_clipping(evidence: Evidence) -> Gate:
     if measured is None:
         clipped = any(clippings(calls) for calls in a.clips)
         return asked.passes("no norm was returned" if clipped else "gradients are not clipped")
-    judged = judge(measured, floor=evidence.floors.norm, twin=norm_gap(a, twin) if twin else None)
+    judged = judge(
+        measured,
+        floor=evidence.floors.norm,
+        twin=norm_gap(a, twin) if twin else None,
+        ceiling=evidence.floors.ceiling,
+    )
     found = [values[0] for side in (a, b) for values in norms(side)[:1]]
     says = "norm " + " before, ".join(f"{value:.7g}" for value in found) + " after"
     hint = (
@@ -154,7 +160,12 @@ def same_gradient(evidence: Evidence) -> Gate:
         return max(floor, _BIASED * norm / own) if own else floor
 
     judged = per_parameter(measured, noise, least)
-    total = judge(measured.together, floor=floor, twin=noise.together if noise else None)
+    total = judge(
+        measured.together,
+        floor=floor,
+        twin=noise.together if noise else None,
+        ceiling=evidence.floors.gradient_ceiling,
+    )
     hint = "reduction over ranks, clipping or accumulation differs, since the forward was the same"
     apart = _clipped_apart(evidence.before.steps[0])
     if apart is not None:
@@ -204,7 +215,12 @@ def same_update(evidence: Evidence) -> Gate:
     if certain is not None:
         quiet = noise.only(names) if noise else None
         floor = max(least(name) for name in certain.by_name)
-        total = judge(certain.together, floor=floor, twin=quiet.together if quiet else None)
+        total = judge(
+            certain.together,
+            floor=floor,
+            twin=quiet.together if quiet else None,
+            ceiling=evidence.floors.gradient_ceiling,
+        )
     hint = "the optimizer does something else with the same gradients"
     return _parameters(asked, total, judged, hint)
 
@@ -253,7 +269,9 @@ def _parameters(asked: Question, total: Judged | None, judged: list[Judged], hin
     """A gate over all parameters together and each by itself; the worse one is shown."""
     most = worst(judged)
     wrong = sorted((j for j in judged if not j.ok), key=lambda j: -j.excess)
-    shown = total if total is not None and total.excess > most.excess else most
+    shown = most
+    if total is not None and (total.excess > most.excess or (total.hopeless and most.ok)):
+        shown = total
     ok = shown.ok and most.ok
     over = "all together" if shown is total else f"worst: {shown.where}"
     says = f"{plural(len(judged), 'parameter')}, {over}"
