@@ -8,7 +8,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from fsdp_migrate.cli import config, console
+from fsdp_migrate.cli import config, console, process
 from fsdp_migrate.cli.exit_codes import BAD, GOOD, SEE
 from fsdp_migrate.cli.options import Verify
 from fsdp_migrate.cli.trees import (
@@ -42,6 +42,7 @@ def verify(asked: Verify) -> int:
 
     gc.enable()  # recordings come and go for as long as programs train
     with ExitStack() as stack:
+        stack.enter_context(process.terminated_like_interrupted())
         try:
             formats = _formats(asked)
             plan, shown = _plan(asked, stack)
@@ -82,11 +83,15 @@ def _formats(asked: Verify) -> list[tuple[str, Path | None]]:
         raise ConfigError(f"--format must be one of {', '.join(RENDERERS)}, not {asked.format!r}")
     found: list[tuple[str, Path | None]] = [(asked.format, None)]
     for path in asked.outputs:
-        if path.suffix not in SUFFIXES:
-            raise ConfigError(f"--output {path}: the name must end in one of {', '.join(SUFFIXES)}")
+        name = SUFFIXES.get(path.suffix.lower()) or (asked.format if asked.format != "text" else "")
+        if not name:
+            raise ConfigError(
+                f"--output {path}: the name must end in one of {', '.join(SUFFIXES)}, or --format "
+                "must say what it gets"
+            )
         if not path.absolute().parent.is_dir():
             raise ConfigError(f"--output {path}: {path.parent} is not a directory")
-        found.append((SUFFIXES[path.suffix], path))
+        found.append((name, path))
     return found
 
 
@@ -124,7 +129,8 @@ def _plan(asked: Verify, stack: ExitStack) -> tuple[Plan, dict[str, Any]]:
         trees["before" if "after" in trees else "after"] = tree
     trees.setdefault("before", tree)
     if "after" not in trees:
-        trees["after"] = scratch_directory(stack) / trees["before"].name
+        # Not "." but the name of the directory, which is that of a package perhaps.
+        trees["after"] = scratch_directory(stack) / (trees["before"].absolute().name or "after")
         missing = make_rewritten_copy(trees["before"].absolute(), trees["after"], asked.trust_rules)
         if missing:
             shown["notes"] = (missing,)

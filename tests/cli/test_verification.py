@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import shutil
+import signal
 import subprocess
+import time
 from contextlib import ExitStack
 from dataclasses import fields
 from pathlib import Path
 
 import pytest
 
-from fsdp_migrate.cli import parser, verify
+from fsdp_migrate.cli import parser, process, verify
 from fsdp_migrate.cli.options import Verify
 from tests.helpers.commandline import DEMO, ROOT, Command, answering
 
@@ -104,6 +107,55 @@ def test_without_a_tree_the_project_is_compared_with_its_rewritten_copy(
         assert plan.before == tmp_path / "project"
         assert sources(plan.after) == sources(DEMO / "after")
         assert shown == {"after": "the same, rewritten in a scratch copy"}
+
+
+def test_the_working_directory_may_be_named_as_a_tree(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shutil.copytree(DEMO / "before", tmp_path / "project")
+    monkeypatch.chdir(tmp_path / "project")
+    with ExitStack() as stack:
+        plan, _ = verify._plan(Verify(script="train.py", before="."), stack)
+        assert plan.before == tmp_path / "project"
+        assert plan.after.name == "project"
+        assert sources(plan.after) != sources(plan.before)
+
+
+@pytest.mark.parametrize(
+    ("name", "asked", "format"),
+    [
+        ("report.HTML", "text", "html"),
+        ("verdict", "json", "json"),
+        ("verdict.out", "junit", "junit"),
+        ("report.md", "json", "markdown"),
+    ],
+)
+def test_the_name_of_a_file_tells_its_format_or_the_option_does(
+    name: str, asked: str, format: str, tmp_path: Path
+) -> None:
+    path = tmp_path / name
+    formats = verify._formats(Verify(script="train.py", format=asked, outputs=(path,)))
+    assert formats == [(asked, None), (format, path)]
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_a_command_that_is_ended_cleans_up(number: int) -> None:
+    cleaned = []
+    before = signal.getsignal(number)
+
+    def work() -> None:
+        with process.terminated_like_interrupted():
+            try:
+                os.kill(os.getpid(), number)
+                time.sleep(5)
+            finally:
+                os.kill(os.getpid(), number)  # impatience changes nothing
+                cleaned.append(number)
+
+    with pytest.raises(KeyboardInterrupt):
+        work()
+    assert cleaned == [number]
+    assert signal.getsignal(number) == before
 
 
 @pytest.mark.train

@@ -167,7 +167,10 @@ def _died(watched: Watched, folder: Path, logs: Path, tree: Path, common: dict[s
         lines = [line for line in launcher.splitlines() if line.strip()]
         says = lines[-1] if lines else f"exit code {watched.code}"
         if _NO_TORCH.search(launcher):
-            says = "torch is not installed for the interpreter of the project"
+            says = (
+                "torch is not installed for this interpreter: name the project's own with "
+                "--python, or pip install 'fsdp-migrate[verify]'"
+            )
         return Ending(
             end=End.CRASHED, says=says, traceback=tuple(lines[-_TAIL:]), full=launcher, **common
         )

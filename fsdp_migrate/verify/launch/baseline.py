@@ -12,6 +12,7 @@ import functools
 import hashlib
 import json
 import os
+import re
 import shutil
 import subprocess
 import uuid
@@ -57,7 +58,7 @@ def key(plan: Plan, job: Job) -> str:
         "to_the_end": [job.to_the_end, job.last],
         "again": job.again,
         "seed": plan.seed,
-        "env": sorted(plan.env.items()),
+        "env": sorted(_environment(plan).items()),
         "workdir": plan.workdir,
         "python": plan.python,
         "torch": torch_version(plan.python),
@@ -65,7 +66,6 @@ def key(plan: Plan, job: Job) -> str:
         "precision": job.precision.value,
         "launcher": plan.launcher,
         "device": plan.device,
-        "threads": os.environ.get("OMP_NUM_THREADS"),
     }
     digest.update(json.dumps(facts, sort_keys=True).encode())
     for folder in filter(None, (tree, plan.files)):
@@ -75,6 +75,19 @@ def key(plan: Plan, job: Job) -> str:
         if place.relative_to(_PACKAGE).parts[0] in ("capture", "inject", "simulate"):
             _add(digest, place.name, place)
     return digest.hexdigest()[:32]
+
+
+# What a terminal, a login or the shell's last command sets, and no training program reads.
+_OF_THE_SESSION = re.compile(
+    r"PWD|OLDPWD|SHLVL|_|TERM.*|COLUMNS|LINES|WINDOW.*|DISPLAY|SSH_.*|XDG_.*|DBUS_.*|LS_COLORS|"
+    r"COLORTERM|GPG_.*|INVOCATION_ID|JOURNAL_STREAM|LESS.*|PS1|PROMPT.*|TMUX.*|STY|PYTEST_.*|TMPDIR"
+)
+
+
+def _environment(plan: Plan) -> dict[str, str]:
+    """The variables that the program sees."""
+    given = {**os.environ, **plan.env}
+    return {name: value for name, value in given.items() if not _OF_THE_SESSION.fullmatch(name)}
 
 
 def keepable(plan: Plan, job: Job) -> bool:

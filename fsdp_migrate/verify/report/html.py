@@ -37,6 +37,8 @@ def _body(report: Report) -> Iterator[str]:
     first = report.first_failure
     if first is not None and first.hint:
         yield f'<p class="hint">Look at: {text(first.hint)}</p>'
+    if report.limits:
+        yield f'<p class="limits">Not checked: {text("; ".join(report.limits))}</p>'
     yield "<dl>"
     for name, value in (
         ("program", report.program),
@@ -59,7 +61,7 @@ def _body(report: Report) -> Iterator[str]:
         )
     if report.gates:
         yield f"<h2>{len(report.gates)} checks</h2>"
-        yield from _gates(report.gates)
+        yield from _gates(report.gates, first)
     if report.parameters:
         yield "<h2>Parameters closest to their allowance</h2>"
         yield _table(
@@ -71,6 +73,8 @@ def _body(report: Report) -> Iterator[str]:
         yield "<h2>Steps</h2>"
         yield _table(STEPS, [step_cells(row) for row in report.rows])
     for title, items in remark_lists(report):
+        if items == report.limits:  # said at the top
+            continue
         yield f"<h2>{title}</h2><ul>"
         yield from (f"<li>{text(item)}</li>" for item in items)
         yield "</ul>"
@@ -118,7 +122,8 @@ def _charts(rows: Sequence[Row]) -> Iterator[str]:
     yield "</div>"
 
 
-def _gates(gates: Sequence[Gate]) -> Iterator[str]:
+def _gates(gates: Sequence[Gate], cause: Gate | None) -> Iterator[str]:
+    """The table of checks, in which the cause stands out from what failed after it."""
     yield '<div class="card"><table>'
     yield (
         '<tr><th>check</th><th></th><th>result</th><th class="n">measured</th>'
@@ -132,10 +137,13 @@ def _gates(gates: Sequence[Gate]) -> Iterator[str]:
         details = "".join(f"<small>{text(detail)}</small>" for detail in gate.details)
         hint = f"<small>Look at: {text(gate.hint)}</small>" if gate.hint else ""
         shown = details + hint if gate.status is not Status.PASS else ""
-        status = gate.status.value
+        status = kind = gate.status.value
+        if gate.status is Status.FAIL:
+            status, kind = ("cause", "fail") if gate is cause else ("follows", "note")
         numbers = "".join(f'<td class="n">{number}</td>' for number in gate_numbers(gate))
         yield (
-            f'<tr><td>{text(gate.title)}</td><td class="{status}">{status}</td>'
+            f'<tr class="{"cause" if gate is cause else "check"}"><td>{text(gate.title)}</td>'
+            f'<td class="{kind}">{status}</td>'
             f"<td>{text(gate.says)}{shown}</td>{numbers}</tr>"
         )
     yield "</table></div>"

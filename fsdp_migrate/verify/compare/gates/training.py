@@ -9,7 +9,14 @@ from fsdp_migrate.verify.compare.coverage import NothingShared, listed, pair
 from fsdp_migrate.verify.compare.envelope import ROUNDING, Judged, beyond, gap, judge, worst
 from fsdp_migrate.verify.compare.evidence import Evidence
 from fsdp_migrate.verify.compare.gate import Gate, Question, plural
-from fsdp_migrate.verify.compare.gates.first_step import gradient_gap, loss_gap, norm_gap, norms
+from fsdp_migrate.verify.compare.gates.first_step import (
+    gradient_ceiling,
+    gradient_gap,
+    loss_gap,
+    loss_scale,
+    norm_gap,
+    norms,
+)
 from fsdp_migrate.verify.compare.recording import Recording, Step
 
 _FEW = 3
@@ -32,9 +39,7 @@ class Row:
 
 def losses(evidence: Evidence) -> list[Judged]:
     """Relative loss difference of every step against the noise envelope so far."""
-    scale = 1e-3 * max(
-        (abs(x) for rank in evidence.before.steps[0].losses for x in rank), default=0
-    )
+    scale = loss_scale(evidence)
     found: list[Judged] = []
     noise = 0.0
     for n, a, b, twin in evidence.pairs():
@@ -81,6 +86,8 @@ def _later(evidence: Evidence) -> list[Judged]:
     """Losses, norms and gradients of every step after the first against the noise so far."""
     judged = losses(evidence)[1:]
     floors = evidence.floors
+    norm_ceiling = gradient_ceiling(evidence, floors.ceiling)
+    ceiling = gradient_ceiling(evidence, floors.gradient_ceiling)
     norm_noise = gradient_noise = 0.0
     for n, a, b, twin in evidence.pairs():
         where = f"step {n + 1}"
@@ -97,7 +104,7 @@ def _later(evidence: Evidence) -> list[Judged]:
                     floor=floors.norm,
                     twin=norm_noise if twin is not None else None,
                     where=f"gradient norm, {where}",
-                    ceiling=floors.ceiling,
+                    ceiling=norm_ceiling,
                 )
             )
         judged.append(
@@ -106,7 +113,7 @@ def _later(evidence: Evidence) -> list[Judged]:
                 floor=floors.gradient,
                 twin=gradient_noise if twin is not None else None,
                 where=f"gradient, {where}",
-                ceiling=floors.gradient_ceiling,
+                ceiling=ceiling,
             )
         )
     return judged
