@@ -13,7 +13,7 @@ from typing import Annotated
 
 from fsdp_migrate.errors import ConfigError
 from fsdp_migrate.options import argument, number, option
-from fsdp_migrate.verify.settings import Settings
+from fsdp_migrate.verify.settings import ALL_STEPS, Settings
 
 SCREEN = Path("-")  # standard output in the place of a file
 
@@ -33,6 +33,11 @@ def _ranks(text: str) -> tuple[int, ...]:
     if not re.fullmatch(r"(\d+(,\d+)*)?", text):
         raise ConfigError(f"--nproc must be a number, or several as in 1,2,4; not {text!r}")
     return tuple(dict.fromkeys(int(word) for word in text.split(",") if word))
+
+
+def _steps(text: str) -> int:
+    steps: int = ALL_STEPS if text == "all" else number(int)(text)
+    return steps
 
 
 Paths = Annotated[
@@ -257,7 +262,13 @@ class _Program:
     ] = ()
     steps: Annotated[
         int | None,
-        option("--steps", metavar="N", help="optimizer steps to compare [10]", read=number(int)),
+        option(
+            "--steps",
+            metavar="N|all",
+            help="optimizer steps to compare, or all of them [10, and up to 100 while the original "
+            "trains no longer than 5 seconds]",
+            read=_steps,
+        ),
     ] = None
 
 

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 import os
 import signal
 import sys
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Iterator
+from types import FrameType
 from typing import Any
 
 from fsdp_migrate.cli.exit_codes import BAD, SEE
@@ -43,6 +46,31 @@ def run_to_end(work: Callable[[], int]) -> int:
         sys.stderr.write(f"error: {shown.line(_defect(error))}\n")
         return BAD
     return code
+
+
+@contextlib.contextmanager
+def terminated_like_interrupted() -> Iterator[None]:
+    """Let SIGTERM and SIGHUP end what is being done as Ctrl-C does, so that it cleans up; once, for
+    cleaning up is not to be cut short."""
+
+    def interrupt(number: int, frame: FrameType | None) -> None:
+        del number, frame
+        for each in kept:
+            signal.signal(each, signal.SIG_IGN)
+        raise KeyboardInterrupt
+
+    if threading.current_thread() is not threading.main_thread():  # it may not change signals
+        yield
+        return
+    kept = {each: signal.getsignal(each) for each in (signal.SIGTERM, signal.SIGHUP)}
+    for each, handler in kept.items():
+        if handler is not signal.SIG_IGN:  # nohup
+            signal.signal(each, interrupt)
+    try:
+        yield
+    finally:
+        for each, handler in kept.items():
+            signal.signal(each, handler)
 
 
 def _defect(error: Exception) -> str:

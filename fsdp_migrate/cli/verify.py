@@ -9,7 +9,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from fsdp_migrate.cli import config, console
+from fsdp_migrate.cli import config, console, process
 from fsdp_migrate.cli.exit_codes import BAD, GOOD, SEE
 from fsdp_migrate.cli.options import Verify
 from fsdp_migrate.cli.trees import (
@@ -21,7 +21,7 @@ from fsdp_migrate.cli.trees import (
 )
 from fsdp_migrate.discovery import project_paths
 from fsdp_migrate.errors import ConfigError, InputError
-from fsdp_migrate.verify.settings import Settings
+from fsdp_migrate.verify.settings import LEAST_STEPS, MOST_STEPS, Settings
 
 if TYPE_CHECKING:
     from fsdp_migrate.verify.entries import Entries
@@ -43,6 +43,7 @@ def verify(asked: Verify) -> int:
 
     gc.enable()  # recordings come and go for as long as programs train
     with ExitStack() as stack:
+        stack.enter_context(process.terminated_like_interrupted())
         try:
             formats = _formats(asked)
             plan, shown = _plan(asked, stack)
@@ -80,11 +81,15 @@ def _formats(asked: Verify) -> list[tuple[str, Path | None]]:
         raise ConfigError(f"--format must be one of {', '.join(RENDERERS)}, not {asked.format!r}")
     found: list[tuple[str, Path | None]] = [(asked.format, None)]
     for path in asked.outputs:
-        if path.suffix not in SUFFIXES:
-            raise ConfigError(f"--output {path}: the name must end in one of {', '.join(SUFFIXES)}")
+        name = SUFFIXES.get(path.suffix.lower()) or (asked.format if asked.format != "text" else "")
+        if not name:
+            raise ConfigError(
+                f"--output {path}: the name must end in one of {', '.join(SUFFIXES)}, or --format "
+                "must say what it gets"
+            )
         if not path.absolute().parent.is_dir():
             raise ConfigError(f"--output {path}: {path.parent} is not a directory")
-        found.append((SUFFIXES[path.suffix], path))
+        found.append((name, path))
     if asked.observed is not None and not asked.observed.absolute().parent.is_dir():
         raise ConfigError(f"--observed {asked.observed}: its folder is not a directory")
     return found
@@ -96,10 +101,14 @@ def _plan(asked: Verify, stack: ExitStack) -> tuple[Plan, dict[str, Any]]:
     from fsdp_migrate.verify.plan import Plan
 
     entries = _entries() if asked.script is None else None
-    ranks, steps = asked.nproc, asked.steps
+    ranks, steps, grow_after = asked.nproc, asked.steps, None
     if entries is not None:
         ranks = ranks or ((entries.nproc,) if entries.nproc else ())
-        steps = steps or entries.steps
+        steps = steps or entries.steps or LEAST_STEPS
+    if steps is None and asked.resume is not None:
+        steps = LEAST_STEPS  # a program that resumes from its very end would train no further
+    elif steps is None:
+        steps, grow_after = MOST_STEPS, LEAST_STEPS
     nproc, *worlds = ranks or (2,)
     given = {side: getattr(asked, side) for side in ("before", "after")}
     trees = {side: Path(name) for side, name in given.items() if name and Path(name).is_dir()}
@@ -120,7 +129,8 @@ def _plan(asked: Verify, stack: ExitStack) -> tuple[Plan, dict[str, Any]]:
         trees["before" if "after" in trees else "after"] = tree
     trees.setdefault("before", tree)
     if "after" not in trees:
-        trees["after"] = scratch_directory(stack) / trees["before"].name
+        # Not "." but the name of the directory, which is that of a package perhaps.
+        trees["after"] = scratch_directory(stack) / (trees["before"].absolute().name or "after")
         missing = make_rewritten_copy(trees["before"].absolute(), trees["after"], asked.trust_rules)
         if missing:
             shown["notes"] = (missing,)
@@ -138,7 +148,8 @@ def _plan(asked: Verify, stack: ExitStack) -> tuple[Plan, dict[str, Any]]:
         script=script,
         nproc=nproc,
         worlds=tuple(worlds),
-        max_steps=10 if steps is None else steps,
+        max_steps=steps,
+        grow_after=grow_after,
         workdir=workdir,
     )
     return plan, shown

@@ -33,7 +33,9 @@ class Plan(Settings):
     worlds: tuple[int, ...] = ()
     """Further numbers of ranks to verify with, beside ``nproc``; gives a table of world sizes."""
     max_steps: int = 10
-    """Optimizer steps to record; then every rank stops cleanly."""
+    """Optimizer steps to record; then every rank stops cleanly, unless the program has ended."""
+    grow_after: int | None = None
+    """Steps beyond this many are recorded only while the original trains for a few seconds."""
     variants: tuple[tuple[str, ...], ...] = ((),)
     """Arguments after ``args``: every list makes a comparison of its own, and all must pass."""
     files: Path | None = None

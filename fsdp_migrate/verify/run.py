@@ -78,10 +78,11 @@ def _decide(bench: Bench) -> Answer:
     settings = itertools.product((plan.nproc, *plan.worlds), plan.variants)
     for nproc, variant in settings:
         label = f"-{len(pairs)}" if pairs else ""
-        linger = plan.resume is not None
-        setting = Setting(label=label, nproc=nproc, args=(*plan.args, *variant))
+        setting = Setting(
+            label=label, nproc=nproc, args=(*plan.args, *variant), to_the_end=plan.to_the_end
+        )
         try:
-            pair = compare_versions(bench, setting, linger=linger)
+            pair = compare_versions(bench, setting)
         except Settled as settled:
             where = _where(plan, nproc, variant)
             return Answer(
@@ -109,11 +110,12 @@ def _decide(bench: Bench) -> Answer:
         cost, says = _verdict(pair.judgement)
         if cost is not Verdict.SAME:
             label = pair.setting.label
-            return Answer(cost, says, pairs, pair.judgement if number else judgement, label=label)
+            decisive = pair.judgement if number else judgement
+            return Answer(cost, f"{says}; {pair.extent}", pairs, decisive, label=label)
     checks = len(extra) + sum(len(pair.judgement.gates) for pair in pairs)
     worlds = " and ".join(dict.fromkeys(str(pair.evidence.before.world) for pair in pairs))
     ranks = "1 rank" if worlds == "1" else f"{worlds} ranks"
-    says = f"{plural(pairs[0].evidence.steps, 'step')}, {ranks}, {checks} checks"
+    says = f"{pairs[0].extent}, {ranks}, {checks} checks"
     if len(plan.variants) > 1:
         says += ", with " + " and with ".join(" ".join(variant) for variant in plan.variants)
     if plan.resume is not None:

@@ -16,6 +16,12 @@ from fsdp_migrate.options import number, one_of, option
 DEVICES = ("auto", "native", "simulate")
 PRECISIONS = ("both", "native")
 
+ALL_STEPS = 10**9
+"""As a number of steps: the whole program."""
+
+LEAST_STEPS, MOST_STEPS = 10, 100
+"""Of a program of which nobody said how many steps to compare."""
+
 
 def _cache_folder(wanted: bool) -> Path | None:
     """Where recordings are kept for later runs."""
@@ -115,6 +121,14 @@ class Settings:
         ),
     ] = None
     """They are added to ``args``."""
+    to_the_end: Annotated[
+        bool,
+        option(
+            "--to-the-end",
+            help="after the steps that are compared both run on to their end, unrecorded: crashes, "
+            "hangs, exit status and final parameters",
+        ),
+    ] = False
     timing: Annotated[
         bool,
         option(

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import shutil
+import signal
 import subprocess
+import time
 from contextlib import ExitStack
 from dataclasses import fields
 from pathlib import Path
 
 import pytest
 
-from fsdp_migrate.cli import parser, verify
+from fsdp_migrate.cli import parser, process, verify
 from fsdp_migrate.cli.options import Verify
 from fsdp_migrate.verify.compare.observed import Observed
 from tests.helpers.commandline import DEMO, ROOT, Command, answering
@@ -107,6 +110,55 @@ def test_without_a_tree_the_project_is_compared_with_its_rewritten_copy(
         assert shown == {"after": "the same, rewritten in a scratch copy"}
 
 
+def test_the_working_directory_may_be_named_as_a_tree(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shutil.copytree(DEMO / "before", tmp_path / "project")
+    monkeypatch.chdir(tmp_path / "project")
+    with ExitStack() as stack:
+        plan, _ = verify._plan(Verify(script="train.py", before="."), stack)
+        assert plan.before == tmp_path / "project"
+        assert plan.after.name == "project"
+        assert sources(plan.after) != sources(plan.before)
+
+
+@pytest.mark.parametrize(
+    ("name", "asked", "format"),
+    [
+        ("report.HTML", "text", "html"),
+        ("verdict", "json", "json"),
+        ("verdict.out", "junit", "junit"),
+        ("report.md", "json", "markdown"),
+    ],
+)
+def test_the_name_of_a_file_tells_its_format_or_the_option_does(
+    name: str, asked: str, format: str, tmp_path: Path
+) -> None:
+    path = tmp_path / name
+    formats = verify._formats(Verify(script="train.py", format=asked, outputs=(path,)))
+    assert formats == [(asked, None), (format, path)]
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_a_command_that_is_ended_cleans_up(number: int) -> None:
+    cleaned = []
+    before = signal.getsignal(number)
+
+    def work() -> None:
+        with process.terminated_like_interrupted():
+            try:
+                os.kill(os.getpid(), number)
+                time.sleep(5)
+            finally:
+                os.kill(os.getpid(), number)  # impatience changes nothing
+                cleaned.append(number)
+
+    with pytest.raises(KeyboardInterrupt):
+        work()
+    assert cleaned == [number]
+    assert signal.getsignal(number) == before
+
+
 @pytest.mark.train
 def test_a_migration_in_git_is_verified_against_the_commit_before(
     repository: Path, run: Command
@@ -131,12 +183,13 @@ def test_several_numbers_of_ranks_give_a_table(tmp_path: Path, run: Command) -> 
     assert [world["ranks"] for world in report["worlds"]] == [1, 2]
     assert all(world["loss_apart"] < 1e-5 for world in report["worlds"])
     assert all(world["parameters_apart"] < 1e-5 for world in report["worlds"])
-    assert "3 steps, 1 and 2 ranks" in answer.out
     assert report["fsdp1_uses"]["uses"] >= 8
     assert report["fsdp1_uses"]["unseen"] == []
     observed = Observed.of_dict(json.loads((tmp_path / "observed.json").read_text()))
     assert {use.ranks for use in observed.uses} == {(0,)}
     assert [made.module for made in observed.made] == ["Transformer"]
+    said = " ".join(answer.out.split())
+    assert "steps 1 to 3 of a program that went on, 1 and 2 ranks" in said
     assert "Numbers of ranks" in (tmp_path / "r.html").read_text()
 
 
@@ -175,8 +228,7 @@ def test_every_option_reaches_the_plan(tmp_path: Path, monkeypatch: pytest.Monke
         *("--resume-check=--resume x", "--env", "A=1", "--env", "B=2", "--share", "data"),
         *("--keep", "k", "--format", "json", "-o", "r.md", "-o", "r.html", "-q"),
         *("--observed", "o.json"),
-        "--strict-cost",
-        "--trust-rules",
+        *("--strict-cost", "--to-the-end", "--trust-rules"),
         *("train.py", "--", "--lr", "1"),
     ]
     assert parser.run(arguments) == 0
@@ -196,6 +248,7 @@ def test_every_option_reaches_the_plan(tmp_path: Path, monkeypatch: pytest.Monke
         twin=False,
         resume=("--resume", "x"),
         timing=True,
+        to_the_end=True,
         cache=tmp_path / "fsdp-migrate" / "verify",
         env={"A": "1", "B": "2"},
         share=("data",),

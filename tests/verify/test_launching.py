@@ -118,9 +118,23 @@ def test_a_complete_run(places: dict[str, Path]) -> None:
 def test_an_abort_after_complete_records_is_a_note(places: dict[str, Path]) -> None:
     for rank in (0, 1):
         rank_file(places["folder"], rank, "after", "end")
+    failed = "failed (exitcode: -6) local_rank: 1 (pid: 1001)\n"
+    (places["logs"] / "launcher.log").write_text(failed)
     ending = aftermath.read_ending(FAILED, **places)
-    assert ending.end is End.FINISHED
+    assert (ending.end, ending.status) == (End.FINISHED, 0)
     assert "at shutdown" in ending.notes[0]
+
+
+def test_an_exit_status_is_kept_of_a_program_that_has_trained(places: dict[str, Path]) -> None:
+    failed = "failed (exitcode: 3) local_rank: 1 (pid: 1001)\n"
+    (places["logs"] / "launcher.log").write_text(failed)
+    for rank in (0, 1):
+        rank_file(places["folder"], rank, "end")
+    assert aftermath.read_ending(FAILED, **places).end is End.CRASHED  # it never took a step
+    for rank in (0, 1):
+        rank_file(places["folder"], rank, "after", "end")
+    ending = aftermath.read_ending(FAILED, **places)
+    assert (ending.end, ending.status) == (End.FINISHED, 3)
 
 
 def test_an_exception_counts_even_when_the_records_are_complete(places: dict[str, Path]) -> None:

@@ -101,7 +101,8 @@ def test_recording_changes_no_number(tmp_path: Path) -> None:
 
 def test_a_run_stops_after_the_steps_asked_for(tmp_path: Path) -> None:
     folder, printed = run_recorded(tmp_path, PLAIN, steps=2)
-    assert printed.split() == ["0"]  # stopped inside the second step
+    # Stopped inside the backward of the third step: what follows the second still happened.
+    assert printed.split() == ["0", "1"]
     assert len(load(folder).steps) == 2
 
 
@@ -162,7 +163,7 @@ def test_missing_ranks_and_other_formats(tmp_path: Path) -> None:
         load(tmp_path)
     folder, _ = run_recorded(tmp_path, PLAIN)
     path = folder / "rank-0.jsonl"
-    path.write_text(path.read_text().replace('"schema":2', '"schema":99'))
+    path.write_text(path.read_text().replace('"schema":3', '"schema":99'))
     with pytest.raises(LoadError, match="another version"):
         load(folder)
     path.rename(folder / "rank-1.jsonl")

@@ -200,6 +200,13 @@ def test_the_page_is_one_file_and_draws_both_curves() -> None:
     ET.fromstring(re.sub(r" class=n", ' class="n"', body))  # every tag is closed
 
 
+def test_the_page_says_at_the_top_what_was_not_checked_and_shows_one_cause() -> None:
+    page = html.render(full(evidence(lr=0.02, clip=None), Verdict.DIFFERENT))
+    assert '<p class="limits">Not checked: nothing</p>' in page.split("</header>")[0]
+    assert page.count('<tr class="cause">') == page.count('<td class="fail">cause</td>') == 1
+    assert '<td class="note">follows</td>' in page
+
+
 def test_the_page_of_a_crash_and_of_odd_numbers_can_be_made() -> None:
     html.render(full(evidence(), Verdict.AFTER_FAILED, gates=(), rows=(), worlds=(), held=None))
     odd = (Row(1, math.nan, math.inf, math.nan, 1.0, None), Row(2, 0.0, 0.0, 0.0, 0.0, math.inf))

@@ -61,7 +61,7 @@ def install(
 
 
 def _note(session: Session, scaled: Scaled, tensors: Any, grad_tensors: Any) -> None:
-    if session.config.timing:
+    if session.quiet:
         return
     if isinstance(tensors, torch.Tensor):
         tensors = (tensors,)

@@ -18,14 +18,15 @@ _SAMPLED_ELEMENTS = 1 << 20
 
 def install_loader(session: Session) -> None:
     """Fingerprint every batch that a ``DataLoader`` yields in this process."""
-    if session.config.timing:
+    if session.quiet:
         return
     iterator = fsdp_internals.loader_iterator()
     original = iterator.__next__
 
     def following(self: Any) -> Any:
         batch = original(self)
-        session.attempt("batch", lambda: session.batches.append(fingerprint(batch)))
+        if not session.quiet:
+            session.attempt("batch", lambda: session.batches.append(fingerprint(batch)))
         return batch
 
     iterator.__next__ = following
@@ -41,11 +42,12 @@ def entering(session: Session, module: torch.nn.Module, args: Any, kwargs: Any) 
     session.forward_owner = id(module)
     session.explorer.called(module)
     session.forward_trains = torch.is_grad_enabled()
-    if session.config.timing:
+    if session.quiet:
         return True
-    taken = session.inputs if session.forward_trains else session.evaluation_inputs
-    if session.forward_trains:
-        session.attempt("mode", lambda: session.modes.append(mode_of(module)))
+    trains = session.forward_trains
+    taken = session.inputs if trains else session.evaluation_inputs
+    modes = session.modes if trains else session.evaluation_modes
+    session.attempt("mode", lambda: modes.append(mode_of(module)))
     session.attempt("inputs", lambda: taken.append(fingerprint((args, kwargs))))
     return True
 
@@ -54,7 +56,7 @@ def leaving(session: Session, module: torch.nn.Module, output: Any = None) -> No
     """Note that the call of ``module`` is over, and in evaluation what came out of it."""
     if session.forward_owner == id(module):
         session.forward_owner = None
-        measured = not session.forward_trains and not session.config.timing
+        measured = not session.forward_trains and not session.quiet
         if measured and output is not None:
             taken = session.evaluation_outputs
             session.attempt("outputs", lambda: taken.append(_measured(output)))

@@ -39,7 +39,7 @@ def _clip(session: Session, name: str, original: Any, /, *args: Any, **kwargs: A
 
 
 def _note(session: Session, name: str, args: Any, kwargs: Any, result: Any) -> None:
-    if session.config.timing:
+    if session.quiet:
         return
     entry: dict[str, Any] = {"by": name}
     # FSDP.clip_grad_norm_(self, max_norm, norm_type) and clip_grad_norm_(params, max_norm, ...)

@@ -51,6 +51,7 @@ class Steps:
         self._open: _Step | None = None
         self._fills_states = False
         """Whether torch is taking a step of zeros, which trains nothing."""
+        session.leave_model = self._write_model
 
     def install(self) -> None:
         """Register the hooks for every optimizer there is and will be."""
@@ -102,9 +103,8 @@ class Steps:
 
     def backward_begins(self) -> None:
         """Called at the start of every outermost backward."""
-        session = self.session
-        if session.config.linger and session.steps >= session.config.max_steps:
-            session.stop()
+        self.session.extent.begin()
+        self.session.goes_on()
         self.first_look()
 
     def backward_ends(self) -> None:
@@ -120,7 +120,9 @@ class Steps:
         if session.optimizer_depth > 1:  # a wrapper around another optimizer
             return None
         session.attempt("identify", session.identify)
-        if session.config.timing:
+        if self._open is None:  # where there is no call of backward, a step begins here
+            session.goes_on()
+        if session.quiet:
             self._open = self._open or _Step(0)
             return None
         closure = args[1] if len(args) > 1 else kwargs.get("closure")
@@ -157,13 +159,14 @@ class Steps:
 
     def _close(self) -> None:
         session = self.session
-        work = session.record_time if session.config.timing else self._record_step
-        session.attempt("after step", work)
+        if session.config.timing:
+            session.attempt("after step", session.record_time)
+        elif not session.quiet:
+            session.attempt("after step", self._record_step)
         self._open = None
         session.steps += 1
+        session.extent.step_ends(session.steps, session.recorder.rank)
         session.beat("-", "LEFT")
-        if session.steps >= session.config.max_steps and not session.config.linger:
-            session.stop()
 
     def _record_gradients(self, optimizer: torch.optim.Optimizer) -> None:
         session = self.session
@@ -228,10 +231,20 @@ class Steps:
             params=self.inventory.sketches(params),
             buffers=self.inventory.buffers(self.world),
         )
-        last = session.steps + 1 >= session.config.max_steps
+        last = session.extent.is_reached(session.steps + 1)
         if last or dump.is_small(shards):
-            # The program may end before max_steps, so a small model is written after every step.
+            # The program may end before that, so a small model is written after every step.
             session.recorder.write("dump", n=session.steps, **dump.write(session.recorder, shards))
+
+    def _write_model(self) -> None:
+        """What the models are when the program ends or is stopped: something may have changed their
+        weights after the last step."""
+        if self.world is not None:
+            self.session.recorder.write(
+                "final",
+                params=self.inventory.sketches(self._shards()),
+                buffers=self.inventory.buffers(self.world),
+            )
 
     def _write_optimizer(self, optimizer: torch.optim.Optimizer, shards: dict[str, Shard]) -> None:
         owned: dict[int, list[str]] = {}

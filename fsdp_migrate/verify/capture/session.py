@@ -22,9 +22,10 @@ import torch.distributed as dist
 
 from fsdp_migrate.verify.capture import SCHEMA
 from fsdp_migrate.verify.capture.discovery import Explorer
+from fsdp_migrate.verify.capture.extent import Extent
 from fsdp_migrate.verify.capture.imported import imported
 from fsdp_migrate.verify.capture.recorder import Recorder
-from fsdp_migrate.verify.inject.config import SOURCES, Config
+from fsdp_migrate.verify.inject.config import ENDED, SOURCES, Config
 
 P = ParamSpec("P")
 
@@ -40,6 +41,11 @@ class Session:
     def __init__(self, config: Config) -> None:
         self.config = config
         self.recorder = Recorder(Path(config.folder))
+        self.extent = Extent(config)
+        self.quiet = config.timing
+        """Whether nothing is recorded of what happens, in a timed run or after the last step."""
+        self.leave_model: Callable[[], object] = lambda: None
+        """Writes what the models are at the end."""
         self.steps = 0
         self.backward_depth = 0
         self.optimizer_depth = 0
@@ -66,12 +72,13 @@ class Session:
         self.evaluation_inputs: list[int] = []
         self.evaluation_outputs: list[list[float]] = []
         self.modes: list[list[int]] = []
+        self.evaluation_modes: list[list[int]] = []
         self.batches: list[int] = []
         self.collectives: Counter[tuple[str, str, str]] = Counter()
         self.collective_bytes: Counter[tuple[str, str, str]] = Counter()
         self._said: set[str] = set()
         self._last_step_at = time.monotonic()
-        atexit.register(self.end, "the script ended")
+        atexit.register(self.end, ENDED)
 
     @property
     def phase(self) -> str:
@@ -142,6 +149,7 @@ class Session:
             "evaluation_outputs": self.evaluation_outputs,
             "batches": self.batches,
             "modes": self.modes,
+            "evaluation_modes": self.evaluation_modes,
             "collectives": [
                 [*key, count, self.collective_bytes[key]]
                 for key, count in sorted(self.collectives.items())
@@ -151,8 +159,8 @@ class Session:
         }
         self._last_step_at = now
         self.losses, self.clips, self.batches = [], [], []
-        self.inputs, self.evaluation_inputs, self.modes = [], [], []
-        self.evaluation_outputs = []
+        self.inputs, self.evaluation_inputs, self.evaluation_outputs = [], [], []
+        self.modes, self.evaluation_modes = [], []
         self.collectives, self.collective_bytes = Counter(), Counter()
         return facts
 
@@ -178,10 +186,28 @@ class Session:
         if self.recorder.opened and "end" not in self._said:
             self._said.add("end")
             self.attempt("imported", self._record_imported)
-            self.attempt(
-                "end", lambda: self.recorder.write("end", why=why, **self.take_step_facts())
-            )
-            self.recorder.flush()
+            self.attempt("the models at the end", self.leave_model)
+            self._close("end", why=why)
+
+    def _close(self, kind: str, **fields: Any) -> None:
+        write = self.recorder.write
+        self.attempt(kind, lambda: write(kind, n=self.steps, **fields, **self.take_step_facts()))
+        self.recorder.flush()
+
+    def goes_on(self) -> None:
+        """The next step begins: stop the program if no more of it is wanted.
+
+        If it is to go on unrecorded, what happened since the last step is written now.
+        """
+        config = self.config
+        if not self.extent.is_reached(self.steps):
+            return
+        if not config.to_the_end or (config.last is not None and self.steps >= config.last):
+            self.stop()
+        if not self.quiet:
+            self.attempt("the models after the last step", self.leave_model)
+            self._close("judged")
+            self.quiet = True
 
     def _record_imported(self) -> None:
         """Write which of the project's files this process imported, and which from elsewhere."""

@@ -4,7 +4,8 @@ A constant tolerance is wrong in both directions: a deep fp32 model amplifies ro
 thousandfold in twenty steps, and a loss tolerance that forgives it would forgive real defects
 elsewhere. So the original is run twice, the second time with rounding-size noise (the *twin*), and
 a difference may be ``FACTOR`` times what that noise caused by the same step, or a floor below which
-everything is rounding.
+everything is rounding. But no more than a ceiling: where noise alone goes beyond it, nothing can be
+told, and that is said.
 """
 
 from __future__ import annotations
@@ -27,6 +28,10 @@ class Floors:
     loss: float
     norm: float
     gradient: float
+    ceiling: float = 0.05
+    """The most that noise may ever allow."""
+    gradient_ceiling: float = 0.05
+    """The same for all gradients together."""
 
 
 _FINE = Floors(first_loss=1e-6, loss=1e-6, norm=1e-6, gradient=2e-6)
@@ -34,8 +39,9 @@ _FINE = Floors(first_loss=1e-6, loss=1e-6, norm=1e-6, gradient=2e-6)
 # In low precision a correct migration differs where gradients are accumulated without
 # synchronisation: FSDP2 accumulates them in the dtype of the reduction, FSDP1 in that of the
 # parameters (torch's own test of it: test_grad_acc_with_reduce_dtype). The forward of the first
-# step is the same computation on both sides, in any precision.
-_COARSE = Floors(first_loss=1e-5, loss=5e-4, norm=5e-3, gradient=5e-3)
+# step is the same computation on both sides, in any precision. Rounding of 16 bits alone is a few
+# percent of a gradient.
+_COARSE = Floors(first_loss=1e-5, loss=5e-4, norm=5e-3, gradient=5e-3, gradient_ceiling=0.25)
 
 
 def floors(precision: str) -> Floors:
@@ -51,6 +57,8 @@ class Judged:
     allowed: float
     twin: float | None
     where: str = ""
+    hopeless: bool = False
+    """Whether noise alone goes beyond the ceiling: being within the allowance says nothing."""
 
     @property
     def ok(self) -> bool:
@@ -67,10 +75,17 @@ class Judged:
         return self.measured / self.allowed if self.allowed else math.inf
 
 
-def judge(measured: float, *, floor: float, twin: float | None, where: str = "") -> Judged:
+def judge(
+    measured: float,
+    *,
+    floor: float,
+    twin: float | None,
+    where: str = "",
+    ceiling: float = math.inf,
+) -> Judged:
     """Put ``measured`` beside the larger of the floor and the noise envelope."""
-    allowed = max(floor, FACTOR * twin) if twin is not None and math.isfinite(twin) else floor
-    return Judged(measured, allowed, twin, where)
+    noise = FACTOR * twin if twin is not None and math.isfinite(twin) else 0.0
+    return Judged(measured, max(floor, noise), twin, where, noise > max(floor, ceiling))
 
 
 def gap(before: float, after: float, *, scale: float = 0.0) -> float:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -32,6 +33,15 @@ class Evidence:
     """The migrated run with its own first weights, where ``after`` took over the original's."""
     changed: frozenset[str] = frozenset()
     """The Python files that the two trees have different contents of."""
+
+    def until(self, count: int) -> Evidence:
+        """What is there up to step ``count``."""
+        sides = {
+            side: recording.until(count)
+            for side in ("before", "after", "twin")
+            if (recording := getattr(self, side)) is not None
+        }
+        return dataclasses.replace(self, **sides)
 
     @property
     def floors(self) -> Floors:

@@ -96,8 +96,18 @@ class Question:
     def judge(self, shown: Judged, says: str, hint: str = "", *, ok: bool, **more: Any) -> Gate:
         """The answer that a difference gives; the ``hint`` is for a failure only."""
         numbers = {"measured": shown.measured, "allowed": shown.allowed, "twin": shown.twin}
+        if ok and shown.hopeless:
+            return self.answer(Status.VOID, _hopeless(shown), AMPLIFIES, **numbers, **more)
         status = Status.PASS if ok else Status.FAIL
         return self.answer(status, says, "" if ok else hint, **numbers, **more)
+
+
+AMPLIFIES = "the program amplifies rounding: fewer steps, float64, or a fixed seed"
+
+
+def _hopeless(shown: Judged) -> str:
+    where = f" in the {shown.where}" if shown.where else ""
+    return f"for what rounding alone does, {100 * shown.allowed:.2g} % had to be allowed{where}"
 
 
 def first_of(gates: Iterable[Gate], *statuses: Status) -> Gate | None:

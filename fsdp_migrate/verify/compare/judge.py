@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from fsdp_migrate.verify.compare.evidence import Evidence
-from fsdp_migrate.verify.compare.gate import Gate, Status, first_of
+from fsdp_migrate.verify.compare.gate import AMPLIFIES, Gate, Status, first_of
 from fsdp_migrate.verify.compare.gates import BUFFERS, END, EXACT, NUMBERS, STRUCTURE, Check
 from fsdp_migrate.verify.compare.gates.data import inputs_may_follow
 
@@ -53,17 +53,19 @@ def cause_is_found(evidence: Evidence) -> bool:
     return bool(failed)
 
 
-def judge(evidence: Evidence, full: Evidence | None = None) -> Judgement:
+def judge(evidence: Evidence, full: Evidence | None = None, told: int | None = None) -> Judgement:
     """Ask every gate.
 
     ``full`` is the same program computed in float32. With it, the numbers are compared there first:
     a defect shows clearly, and what then still differs in the program's own precision is a matter
-    of dtypes.
+    of dtypes. ``told`` is the last step of which numbers can tell anything.
     """
     exact = exact_gates(evidence)
+    if told is not None:
+        evidence, full = evidence.until(told), full.until(told) if full is not None else None
     if full is None:
         numbers = _ask((*NUMBERS, *STRUCTURE, *END, *BUFFERS), evidence)
-        return Judgement(_blame_random(exact, numbers))
+        return Judgement(_blame_random(exact, _while_told(numbers)))
     # Whether the two can be compared at all has to be asked of the float32 runs as well.
     sound = [gate for gate in exact_gates(full) if gate.status in (Status.FAIL, Status.VOID)]
     numbers = (
@@ -71,9 +73,30 @@ def judge(evidence: Evidence, full: Evidence | None = None) -> Judgement:
         *_ask(STRUCTURE, evidence),
         *_in_part(FULL, _ask(END, full)),
         *_ask(BUFFERS, evidence),
-        *_in_part(NATIVE, _ask((*NUMBERS, *END), evidence)),
+        *_in_part(NATIVE, map(_told_in_full, _ask((*NUMBERS, *END), evidence))),
     )
-    return Judgement(_blame_random(exact, numbers))
+    return Judgement(_blame_random(exact, _while_told(numbers)))
+
+
+def _while_told(gates: tuple[Gate, ...]) -> tuple[Gate, ...]:
+    """All gates, of which none fails by a number once rounding alone has carried numbers too far:
+    what follows from those cannot be told either."""
+    found: list[Gate] = []
+    lost: set[str] = set()
+    for gate in gates:
+        follows = gate.part in lost and gate.status is Status.FAIL and gate.measured is not None
+        if gate.hint == AMPLIFIES:
+            lost.add(gate.part)
+        if follows:
+            found.append(dataclasses.replace(gate, status=Status.VOID, hint=AMPLIFIES))
+        else:
+            found.append(gate)
+    return tuple(found)
+
+
+def _told_in_full(gate: Gate) -> Gate:
+    """What rounding of 16 bits leaves undecided has been decided in float32."""
+    return dataclasses.replace(gate, status=Status.NOTE) if gate.status is Status.VOID else gate
 
 
 def _in_part(part: str, gates: Iterable[Gate]) -> tuple[Gate, ...]:

@@ -15,14 +15,16 @@ from fsdp_migrate.verify.compare.recording import (
     Parameter,
     Pieces,
     Recording,
+    Rest,
     Snapshot,
     Step,
     Tensors,
     Unit,
 )
 from fsdp_migrate.verify.compare.sketch import Sketch
+from fsdp_migrate.verify.inject.config import ENDED
 
-SCHEMA = 2
+SCHEMA = 3
 """The record format this reader knows. Must equal the writer's."""
 
 Event = dict[str, Any]
@@ -82,7 +84,30 @@ def load(folder: Path) -> Recording:
         ),
         from_outside=_outside(events),
         observed=observed.read(events),
+        rest=_rest(events),
     )
+
+
+def _rest(events: list[list[Event]]) -> Rest | None:
+    """None where a rank was ended before it had written its last record."""
+    ends = [_all(rank, "end") for rank in events]
+    if not all(ends):
+        return None
+    last = [rank[-1] for rank in ends]
+    parted = [(_all(rank, "judged") or end)[0] for rank, end in zip(events, ends, strict=True)]
+    finals = [_all(rank, "final") for rank in events]
+    together = len({event["n"] for event in parted}) == 1
+    models = [_snapshot([rank[n] for rank in finals]) if all(finals) else None for n in (0, -1)]
+    return Rest(
+        ended=all(event["why"] == ENDED for event in last),
+        steps=min(event["n"] for event in last),
+        moment=_step([{**_NO_STEP, **event} for event in parted]) if together else None,
+        models=models[0] if together else None,
+        last=models[1] if parted != last else None,
+    )
+
+
+_NO_STEP = {"gradients": {}, "spread": {}, "settings": {}, "states": {}, "rng": 0}
 
 
 def load_parameters(folder: Path) -> dict[str, Parameter]:
@@ -205,6 +230,9 @@ def _step(events: list[Event]) -> Step:
             tuple((v[0], v[1], v[2]) for v in event["evaluation_outputs"]) for event in events
         ),
         modes=tuple(tuple((m[0], m[1], m[2]) for m in event["modes"]) for event in events),
+        evaluation_modes=tuple(
+            tuple((m[0], m[1], m[2]) for m in event["evaluation_modes"]) for event in events
+        ),
         random=tuple(event["rng"] for event in events),
         settings=tuple(
             {int(number): tuple(groups) for number, groups in event["settings"].items()}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -153,6 +154,8 @@ class Step:
     """Of rank 0."""
     seconds: float
     """Of the slowest rank."""
+    evaluation_modes: tuple[tuple[Mode, ...], ...] = ()
+    """Of the model at every other forward."""
 
     @property
     def loss(self) -> float:
@@ -167,6 +170,25 @@ class Dump:
     path: Path
     index: Mapping[str, tuple[str, str, int, tuple[int, ...]]]
     left_out: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Rest:
+    """What a run did after the last step that was recorded."""
+
+    ended: bool
+    """Whether the program came to its end by itself; else it was stopped when a step began."""
+    steps: int
+    """Optimizer steps by then: more than were recorded if it went on unrecorded."""
+    moment: Step | None
+    """What happened until it ended, was stopped, or went on unrecorded; None if the ranks were not
+    at the same step."""
+    models: Snapshot | None
+    """The models at the end of ``moment``."""
+    last: Snapshot | None = None
+    """The models at the end of a program that went on unrecorded."""
+    status: int = 0
+    """The exit status of the first rank that had another one than 0."""
 
 
 @dataclass(frozen=True)
@@ -206,6 +228,15 @@ class Recording:
 
     deferred: bool = False
     """Whether weights were drawn only after FSDP got the model on the meta device."""
+
+    rest: Rest | None = None
+
+    def until(self, count: int) -> Recording:
+        """The recording as if the program had been stopped after ``count`` steps."""
+        if count >= len(self.steps):
+            return self
+        steps, after = self.steps[:count], self.after[:count]
+        return dataclasses.replace(self, steps=steps, after=after, dumps=(), rest=None)
 
     @property
     def optimizers(self) -> tuple[Optimizer, ...]:

@@ -8,6 +8,12 @@ from dataclasses import asdict, dataclass
 from enum import Enum
 from pathlib import Path
 
+GROW_S = 5.0
+"""How long a program trains, recorded, while the number of steps is left to verify."""
+
+ENDED = "the script ended"
+"""Why there are no more records of a program that was not stopped."""
+
 SOURCES = "sources.json"
 """The file among the records that lists the Python files of the tree."""
 
@@ -54,9 +60,12 @@ class Changes:
     precision: Precision = Precision.NATIVE
     start: str | None = None
     """Folder of a finished run whose first weights, buffers and random state are taken over."""
-    linger: bool = False
-    """Stop only when the step after the last begins, so that what follows a step (evaluation,
-    checkpoints) still happens."""
+    steps: int | None = None
+    """How many optimizer steps are recorded, where an earlier run has decided it."""
+    to_the_end: bool = False
+    """Whether the program then goes on, with nothing recorded, until it ends by itself."""
+    last: int | None = None
+    """The step after which it is stopped even so: the original has ended before that."""
     timing: bool = False
     """Record times and memory, and nothing else."""
 
@@ -70,7 +79,12 @@ class Config(Changes):
     run: str
     """Unique name of the run, by which its processes are found again."""
     max_steps: int
+    """How many optimizer steps are recorded. The program is stopped when the next one begins, so
+    that what follows a step (evaluation, checkpoints) still happens."""
     seed: int
+    grow_after: int | None = None
+    """From this step on, further ones are recorded only while it trains no longer than
+    :data:`GROW_S` seconds."""
     tree: str = ""
     """The copy of a tree that the program is run in."""
     trees: tuple[str, ...] = ()

@@ -15,14 +15,18 @@ answered by ``{"code": 0}`` once all ranks have ended. ``target`` is ``[script, 
 
 from __future__ import annotations
 
+import atexit
+import contextlib
 import gc
 import json
 import os
 import runpy
 import signal
 import sys
+import threading
 import time
 import types
+from collections.abc import Callable
 from typing import Any
 
 GRACE_S = 5.0
@@ -41,7 +45,7 @@ def main() -> None:
     _answer({"ready": True})
     rank = _serve()
     if rank is not None:
-        _run_program(rank)
+        _end(_exit_code(lambda: _run_program(rank)))
 
 
 def _import_ahead() -> None:
@@ -161,6 +165,31 @@ def _run_program(job: dict[str, Any]) -> None:
         runpy.run_module(target[1], run_name="__main__", alter_sys=True)
     else:
         _run_script(target)
+
+
+def _exit_code(program: Callable[[], None]) -> int:
+    """Run ``program`` and answer its exit code as the interpreter would."""
+    try:
+        program()
+    except SystemExit as left:
+        if left.code is None or isinstance(left.code, int):
+            return left.code or 0
+        print(left.code, file=sys.stderr)
+        return 1
+    except BaseException as error:
+        sys.excepthook(type(error), error, error.__traceback__)
+        return 1
+    return 0
+
+
+def _end(code: int) -> None:
+    """End this process as the interpreter would, but for taking torch apart, which takes long."""
+    threading._shutdown()  # type: ignore[attr-defined]
+    atexit._run_exitfuncs()
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(OSError, ValueError):
+            stream.flush()
+    os._exit(code & 0xFF)
 
 
 def _relative_paths_from(folder: str) -> None:

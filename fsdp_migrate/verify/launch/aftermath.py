@@ -43,7 +43,8 @@ def read_ending(watched: Watched, *, folder: Path, logs: Path, tree: Path) -> En
     exceptions = _exceptions(folder)
     if exceptions:
         return _raised(exceptions[0], tree, common)
-    if watched.code != 0 and not complete:
+    status = _exit_status(watched, logs)
+    if watched.code != 0 and not (complete and (stepped or status <= 0)):
         return _died(watched, folder, logs, tree, common)
     boots = processes.marked(folder)
     if not boots:
@@ -56,12 +57,24 @@ def read_ending(watched: Watched, *, folder: Path, logs: Path, tree: Path) -> En
         missing = sorted(rank for rank, ended in ends.items() if not ended)
         says = f"rank {missing[0]} ended without an error and without finishing its record"
         return Ending(end=End.CRASHED, says=says, failed_rank=missing[0], **common)
-    if watched.code != 0:
+    if status > 0:
+        common["status"] = status
+    elif watched.code != 0:
         # Seen with gloo and plain DDP as well: everything is recorded, then the process aborts
         # while the interpreter shuts down.
         note = f"exit code {watched.code} at shutdown, after all records were complete"
         common["notes"] = (*common["notes"], note)
     return Ending(end=End.FINISHED, **common)
+
+
+def _exit_status(watched: Watched, logs: Path) -> int:
+    """The exit status of the rank that failed first, negative for a signal; else the launcher's."""
+    found = _failed_rank((logs / "launcher.log").read_text(encoding="utf-8", errors="replace"))
+    return int(found[1]) if found is not None else watched.code
+
+
+def _failed_rank(launcher: str) -> re.Match[str] | None:
+    return re.search(r"failed \(exitcode: (-?\d+)\) local_rank: (\d+) \(pid: (\d+)\)", launcher)
 
 
 def _recorder_trouble(folder: Path) -> tuple[str, ...]:
@@ -144,7 +157,7 @@ def _raised(record: dict[str, Any], tree: Path, common: dict[str, Any]) -> Endin
 def _died(watched: Watched, folder: Path, logs: Path, tree: Path, common: dict[str, Any]) -> Ending:
     """A run that ended badly, but by no exception that was seen: a signal, or an exit code."""
     launcher = (logs / "launcher.log").read_text(encoding="utf-8", errors="replace")
-    found = re.search(r"failed \(exitcode: (-?\d+)\) local_rank: (\d+) \(pid: (\d+)\)", launcher)
+    found = _failed_rank(launcher)
     fatal = [
         text
         for path in sorted(folder.glob("stacks-*.txt"))
@@ -154,20 +167,23 @@ def _died(watched: Watched, folder: Path, logs: Path, tree: Path, common: dict[s
         lines = [line for line in launcher.splitlines() if line.strip()]
         says = lines[-1] if lines else f"exit code {watched.code}"
         if _NO_TORCH.search(launcher):
-            says = "torch is not installed for the interpreter of the project"
+            says = (
+                "torch is not installed for this interpreter: name the project's own with "
+                "--python, or pip install 'fsdp-migrate[verify]'"
+            )
         return Ending(
             end=End.CRASHED, says=says, traceback=tuple(lines[-_TAIL:]), full=launcher, **common
         )
     code, rank = int(found[1]), int(found[2])
-    if code < 0:
-        says = f"rank {rank} was ended by signal {_SIGNALS.get(-code, -code)}"
-    else:
-        says = f"rank {rank} ended with exit code {code}"
     streams = rank_logs(logs).get(rank, {})
     stderr = streams["stderr"].read_text(errors="replace") if "stderr" in streams else ""
     full = clean("\n".join([*fatal, stderr]), tree)
     lines = [line for line in full.splitlines() if line.strip()]
     shown = stack_lines(clean(fatal[0], tree)) if fatal else lines[-_TAIL:]
+    if code < 0:
+        says = f"rank {rank} was ended by signal {_SIGNALS.get(-code, -code)}"
+    else:  # sys.exit("text") and argparse say why in their last line
+        says = ": ".join([f"rank {rank} ended with exit code {code}", *lines[-1:]])
     return Ending(
         end=End.CRASHED,
         says=says,

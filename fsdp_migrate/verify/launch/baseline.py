@@ -12,6 +12,7 @@ import functools
 import hashlib
 import json
 import os
+import re
 import shutil
 import subprocess
 import uuid
@@ -52,9 +53,12 @@ def key(plan: Plan, job: Job) -> str:
         "script": plan.script,
         "args": job.args,
         "nproc": job.nproc,
-        "max_steps": plan.max_steps,
+        "max_steps": plan.max_steps if job.steps is None else job.steps,
+        "grow_after": plan.grow_after if job.steps is None else None,
+        "to_the_end": [job.to_the_end, job.last],
+        "again": job.again,
         "seed": plan.seed,
-        "env": sorted(plan.env.items()),
+        "env": sorted(_environment(plan).items()),
         "workdir": plan.workdir,
         "python": plan.python,
         "torch": torch_version(plan.python),
@@ -62,7 +66,6 @@ def key(plan: Plan, job: Job) -> str:
         "precision": job.precision.value,
         "launcher": plan.launcher,
         "device": plan.device,
-        "threads": os.environ.get("OMP_NUM_THREADS"),
     }
     digest.update(json.dumps(facts, sort_keys=True).encode())
     for folder in filter(None, (tree, plan.files)):
@@ -74,10 +77,24 @@ def key(plan: Plan, job: Job) -> str:
     return digest.hexdigest()[:32]
 
 
-def keepable(job: Job) -> bool:
+# What a terminal, a login or the shell's last command sets, and no training program reads.
+_OF_THE_SESSION = re.compile(
+    r"PWD|OLDPWD|SHLVL|_|TERM.*|COLUMNS|LINES|WINDOW.*|DISPLAY|SSH_.*|XDG_.*|DBUS_.*|LS_COLORS|"
+    r"COLORTERM|GPG_.*|INVOCATION_ID|JOURNAL_STREAM|LESS.*|PS1|PROMPT.*|TMUX.*|STY|PYTEST_.*|TMPDIR"
+)
+
+
+def _environment(plan: Plan) -> dict[str, str]:
+    """The variables that the program sees."""
+    given = {**os.environ, **plan.env}
+    return {name: value for name, value in given.items() if not _OF_THE_SESSION.fullmatch(name)}
+
+
+def keepable(plan: Plan, job: Job) -> bool:
     """Whether a recording of the job may be kept: only numbers of the original are, and nothing
     that depends on files of another run or whose own files are needed afterwards."""
-    return not (job.migrated or job.linger or job.timing or job.files or job.start)
+    needed = plan.resume is not None
+    return not (needed or job.migrated or job.timing or job.files or job.start)
 
 
 def _add(digest: hashlib._Hash, name: str, place: Path) -> None:
@@ -101,6 +118,7 @@ def find(cache: Path, name: str) -> Ending | None:
             notes=(*facts["notes"], _KEPT),
             simulated=bool(facts["simulated"]),
             launcher=str(facts["launcher"]),
+            status=int(facts["status"]),
         )
     except (OSError, ValueError, KeyError):
         return None
@@ -120,6 +138,7 @@ def keep(cache: Path, name: str, ending: Ending) -> None:
             "slowest_gap": ending.slowest_gap,
             "notes": list(ending.notes),
             "simulated": ending.simulated,
+            "status": ending.status,
             "launcher": ending.launcher,
         }
         (partial / "outcome.json").write_text(json.dumps(facts), encoding="utf-8")

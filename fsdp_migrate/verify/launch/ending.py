@@ -59,6 +59,8 @@ class Ending:
     slowest_gap: float = 0.0
     """Longest silence between two signs of life after the first step, in seconds."""
     notes: tuple[str, ...] = field(default=())
+    status: int = 0
+    """The exit status of the rank that ended first with another one than 0."""
     tree: Path | None = None
     """The scratch copy that it ran in, with what it wrote; None for a run from the cache."""
     simulated: bool = False
@@ -71,6 +73,7 @@ class Ending:
             "end": self.end.value,
             "seconds": round(self.seconds, 2),
             "says": self.says,
+            "status": self.status,
             "failed_rank": self.failed_rank,
             "traceback": self.full or "\n".join(self.traceback),
             "ranks": [

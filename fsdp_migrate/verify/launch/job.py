@@ -17,6 +17,8 @@ class Job(Changes):
     name: str
     nproc: int
     args: tuple[str, ...] = ()
+    again: bool = False
+    """Whether the run repeats an earlier one as it was."""
     files: Path | None = None
     """A folder whose files are put into the scratch copy first (checkpoints to resume from)."""
 

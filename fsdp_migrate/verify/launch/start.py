@@ -155,6 +155,7 @@ class Runner:
             trees=(str(self.plan.before), str(self.plan.after)),
             run=f"fsdp-migrate-{uuid.uuid4().hex}",
             max_steps=self.plan.max_steps,
+            grow_after=self.plan.grow_after,
             seed=self.plan.seed,
             simulate=self.simulate,
             observe=job.observed,

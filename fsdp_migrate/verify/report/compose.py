@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from fsdp_migrate.verify import simulate
@@ -16,6 +17,7 @@ from fsdp_migrate.verify.compare.observed import together
 from fsdp_migrate.verify.compare.recording import Recording
 from fsdp_migrate.verify.plan import Plan
 from fsdp_migrate.verify.report.model import Apart, Report, Traffic, Verdict, World
+from fsdp_migrate.verify.settings import ALL_STEPS
 from fsdp_migrate.verify.trial.bench import Bench
 from fsdp_migrate.verify.trial.pair import Pair
 
@@ -55,7 +57,7 @@ def compose(bench: Bench, answer: Answer, *, seconds: float) -> Report:
         after=str(plan.after),
         setting=_setting(bench, before),
         gates=answer.judgement.gates if answer.judgement else (),
-        rows=tuple(rows(first.evidence)) if first else (),
+        rows=tuple(rows(first.evidence.until(first.judged))) if first else (),
         worlds=_worlds(pairs[:: len(plan.variants)]) if plan.worlds else (),
         traffic=_traffic(first.evidence) if first else (),
         held=_held(first.evidence) if first else None,
@@ -124,7 +126,7 @@ def _largest(a: Recording, b: Recording) -> float | None:
 def _setting(bench: Bench, before: Recording | None) -> str:
     plan = bench.plan
     if before is None:
-        return f"{plural(plan.nproc, 'rank')}, at most {plan.max_steps} steps, seed {plan.seed}"
+        return f"{plural(plan.nproc, 'rank')}, seed {plan.seed}"
     words = [plural(before.world, "rank"), before.backend]
     words += [
         "CPU simulation of CUDA" if before.simulated else before.device,
@@ -165,11 +167,23 @@ def _limits(plan: Plan, before: Recording, pair: Pair | None) -> tuple[str, ...]
         limits.append("GPU speed and memory, prefetching, streams, NCCL: this ran on CPUs")
     if before.world == 1 and not plan.worlds:
         limits.append("sharding, reductions and collectives: there was one rank")
+    limits += _beyond(before, pair)
     if len(before.steps) < _ENOUGH_STEPS:
         limits.append("effects that need three steps or more (zero_grad, schedules)")
     if plan.resume is None:
         limits.append("saving and loading of checkpoints (--resume-check)")
     return tuple(limits)
+
+
+def _beyond(before: Recording, pair: Pair | None) -> Iterator[str]:
+    """What of the program was not judged."""
+    steps, rest = len(before.steps), before.rest
+    if rest is None or not rest.ended:
+        yield f"anything after step {steps} (--steps all, --to-the-end)"
+    elif rest.steps > steps:
+        yield f"what is computed in steps {steps + 1} to {rest.steps}: they ran unrecorded"
+    if pair is not None and pair.told is not None:
+        yield f"numbers after step {pair.told}: rounding alone carries them too far"
 
 
 def _facts(bench: Bench, before: Recording | None) -> dict[str, object]:
@@ -178,7 +192,7 @@ def _facts(bench: Bench, before: Recording | None) -> dict[str, object]:
         "script": plan.script,
         "args": list(plan.args),
         "nproc": [plan.nproc, *plan.worlds],
-        "max_steps": plan.max_steps,
+        "max_steps": plan.max_steps if plan.max_steps < ALL_STEPS else "all",
         "seed": plan.seed,
         "python": plan.python,
         "launcher": plan.launcher,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from fsdp_migrate.report.page import one_line, page, text
-from fsdp_migrate.verify.compare.gate import Status
+from fsdp_migrate.verify.compare.gate import Gate, Status
 from fsdp_migrate.verify.compare.gates.training import Row
 from fsdp_migrate.verify.launch.ending import Ending
 from fsdp_migrate.verify.report.cells import (
@@ -41,6 +41,8 @@ def _body(report: Report) -> Iterator[str]:
         yield f'<p class="hint">Points at: {text(report.points_at(first))}</p>'
     if report.caveat:
         yield f'<p class="hint">But: {text(report.caveat)}</p>'
+    if report.limits:
+        yield f'<p class="limits">Not checked: {text("; ".join(report.limits))}</p>'
     yield "<dl>"
     for name, value in (
         ("program", report.program),
@@ -63,7 +65,7 @@ def _body(report: Report) -> Iterator[str]:
         )
     if report.gates:
         yield f"<h2>{len(report.gates)} checks</h2>"
-        yield from _gates(report)
+        yield from _gates(report, first)
     if report.parameters:
         yield "<h2>Parameters closest to their allowance</h2>"
         yield _table(
@@ -75,6 +77,8 @@ def _body(report: Report) -> Iterator[str]:
         yield "<h2>Steps</h2>"
         yield _table(STEPS, [step_cells(row) for row in report.rows])
     for title, items in remark_lists(report):
+        if items == report.limits:  # said at the top
+            continue
         yield f"<h2>{title}</h2><ul>"
         yield from (f"<li>{text(item)}</li>" for item in items)
         yield "</ul>"
@@ -122,7 +126,8 @@ def _charts(rows: Sequence[Row]) -> Iterator[str]:
     yield "</div>"
 
 
-def _gates(report: Report) -> Iterator[str]:
+def _gates(report: Report, cause: Gate | None) -> Iterator[str]:
+    """The table of checks, in which the cause stands out from what failed after it."""
     yield '<div class="card"><table>'
     yield (
         '<tr><th>check</th><th></th><th>result</th><th class="n">measured</th>'
@@ -138,10 +143,13 @@ def _gates(report: Report) -> Iterator[str]:
         points_at = report.points_at(gate)
         hint += f"<small>Points at: {text(points_at)}</small>" if points_at else ""
         shown = details + hint if gate.status is not Status.PASS else ""
-        status = gate.status.value
+        status = kind = gate.status.value
+        if gate.status is Status.FAIL:
+            status, kind = ("cause", "fail") if gate is cause else ("follows", "note")
         numbers = "".join(f'<td class="n">{number}</td>' for number in gate_numbers(gate))
         yield (
-            f'<tr><td>{text(gate.title)}</td><td class="{status}">{status}</td>'
+            f'<tr class="{"cause" if gate is cause else "check"}"><td>{text(gate.title)}</td>'
+            f'<td class="{kind}">{status}</td>'
             f"<td>{text(gate.says)}{shown}</td>{numbers}</tr>"
         )
     yield "</table></div>"

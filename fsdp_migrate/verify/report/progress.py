@@ -7,6 +7,7 @@ import time
 from typing import TextIO
 
 from fsdp_migrate.verify.events import Event, Role, Stage
+from fsdp_migrate.verify.settings import ALL_STEPS
 
 _QUIET_S = 0.5
 
@@ -44,5 +45,6 @@ class Progress:
             return "comparing"
         name = _NAMES[event.role]
         if event.stage is Stage.STEP:
-            return f"{name}: step {event.step} of {self._most}"
+            most = f" of {self._most}" if self._most < ALL_STEPS else ""
+            return f"{name}: step {event.step}{most}"
         return f"{name}: {'starting' if event.stage is not Stage.FINISH else 'done'}"

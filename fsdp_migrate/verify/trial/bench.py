@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -54,7 +55,7 @@ class Bench:
 
     def train(self, job: Job) -> Ending:
         """Run ``job``, or find the recording of an earlier verification."""
-        cache = self.plan.cache if baseline.keepable(job) else None
+        cache = self.plan.cache if baseline.keepable(self.plan, job) else None
         name = baseline.key(self.plan, job) if cache is not None else ""
         ending = baseline.find(cache, name) if cache is not None else None
         if ending is not None:
@@ -75,10 +76,14 @@ class Bench:
         ending = self.train(job)
         if ending.end is End.FINISHED:
             try:
-                recording = self.recordings[job.name] = load(ending.folder)
+                recording = load(ending.folder)
             except LoadError as error:
                 says = f"the records of the {NAMES[job.role]} cannot be used: {error}"
                 raise Settled(Verdict.INCONCLUSIVE, says) from None
+            if recording.rest is not None:
+                rest = dataclasses.replace(recording.rest, status=ending.status)
+                recording = dataclasses.replace(recording, rest=rest)
+            self.recordings[job.name] = recording
             return recording
         verdict = _VERDICTS.get((job.role, ending.end), Verdict.INCONCLUSIVE)
         if ending.end in (End.UNRECORDED, End.DEFEATED):

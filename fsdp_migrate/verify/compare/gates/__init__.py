@@ -8,6 +8,7 @@ from fsdp_migrate.verify.compare.evidence import Evidence
 from fsdp_migrate.verify.compare.gate import Gate
 from fsdp_migrate.verify.compare.gates import (
     data,
+    ending,
     first_step,
     shape,
     start,
@@ -35,6 +36,8 @@ EXACT: tuple[Check, ...] = (
     start.same_start,
     data.same_settings,
     data.same_memory,
+    ending.same_end,
+    ending.same_remainder,
 )
 
 # Questions with a tolerance, best asked in float32.
@@ -54,6 +57,11 @@ STRUCTURE: tuple[Check, ...] = (
     traffic.same_traffic,
 )
 
-END: tuple[Check, ...] = (state.same_parameters,)
+END: tuple[Check, ...] = (
+    state.same_parameters,
+    ending.same_left_weights,
+    ending.same_last_evaluation,
+    ending.same_last_weights,
+)
 
 BUFFERS: tuple[Check, ...] = (state.same_buffers,)

@@ -6,7 +6,15 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 
 from fsdp_migrate.verify.compare.coverage import NothingShared, listed, pair
-from fsdp_migrate.verify.compare.envelope import ROUNDING, Judged, beyond, gap, judge, worst
+from fsdp_migrate.verify.compare.envelope import (
+    FACTOR,
+    ROUNDING,
+    Judged,
+    beyond,
+    gap,
+    judge,
+    worst,
+)
 from fsdp_migrate.verify.compare.evidence import Distances, Evidence, distances
 from fsdp_migrate.verify.compare.gate import Gate, Question, plural
 from fsdp_migrate.verify.compare.recording import Step, Tensors
@@ -26,6 +34,29 @@ def loss_gap(a: Step, b: Step, scale: float) -> float:
         ),
         default=0.0,
     )
+
+
+def gradient_ceiling(evidence: Evidence, most: float) -> float:
+    """The most that noise may allow of what is measured at gradients.
+
+    Rounding that takes one element across the kink of a ReLU changes a gradient by much and the
+    loss by nothing. While losses are told apart finely, they show what other gradients would do.
+    """
+    if evidence.steps < _FEW:
+        return most
+    scale = loss_scale(evidence)
+    noise = max(loss_gap(a, twin, scale) if twin else 0.0 for _, a, _, twin in evidence.pairs())
+    return most if FACTOR * noise > _FINE_LOSS else math.inf
+
+
+_FINE_LOSS = 1e-4
+_FEW = 3
+
+
+def loss_scale(evidence: Evidence) -> float:
+    """The least that a loss counts for, where it comes close to zero."""
+    found = (abs(x) for rank in evidence.before.steps[0].losses for x in rank)
+    return 1e-3 * max(found, default=0)
 
 
 def clippings(calls: Sequence[Mapping[str, object]]) -> list[Mapping[str, object]]:
@@ -98,6 +129,7 @@ def same_loss(evidence: Evidence) -> Gate:
         loss_gap(a, b, 0.0),
         floor=evidence.floors.first_loss,
         twin=loss_gap(a, twin, 0.0) if twin and shaken else None,
+        ceiling=evidence.floors.ceiling,
     )
     hint = "the forward computes something else: precision, inputs' dtypes, scaling, or buffers"
     says = f"{a.loss:.7g} before, {b.loss:.7g} after"
@@ -121,7 +153,12 @@ def same_clipping(evidence: Evidence) -> Gate:
     if measured is None:
         clipped = any(clippings(calls) for calls in a.clips)
         return asked.passes("no norm was returned" if clipped else "gradients are not clipped")
-    judged = judge(measured, floor=evidence.floors.norm, twin=norm_gap(a, twin) if twin else None)
+    judged = judge(
+        measured,
+        floor=evidence.floors.norm,
+        twin=norm_gap(a, twin) if twin else None,
+        ceiling=gradient_ceiling(evidence, evidence.floors.ceiling),
+    )
     found = [values[0] for side in (a, b) for values in norms(side)[:1]]
     says = "norm " + " before, ".join(f"{value:.7g}" for value in found) + " after"
     hint = (
@@ -154,7 +191,12 @@ def same_gradient(evidence: Evidence) -> Gate:
         return max(floor, _BIASED * norm / own) if own else floor
 
     judged = per_parameter(measured, noise, least)
-    total = judge(measured.together, floor=floor, twin=noise.together if noise else None)
+    total = judge(
+        measured.together,
+        floor=floor,
+        twin=noise.together if noise else None,
+        ceiling=gradient_ceiling(evidence, evidence.floors.gradient_ceiling),
+    )
     hint = "reduction over ranks, clipping or accumulation differs, since the forward was the same"
     apart = _clipped_apart(evidence.before.steps[0])
     if apart is not None:
@@ -204,7 +246,12 @@ def same_update(evidence: Evidence) -> Gate:
     if certain is not None:
         quiet = noise.only(names) if noise else None
         floor = max(least(name) for name in certain.by_name)
-        total = judge(certain.together, floor=floor, twin=quiet.together if quiet else None)
+        total = judge(
+            certain.together,
+            floor=floor,
+            twin=quiet.together if quiet else None,
+            ceiling=gradient_ceiling(evidence, evidence.floors.gradient_ceiling),
+        )
     hint = "the optimizer does something else with the same gradients"
     return _parameters(asked, total, judged, hint)
 
@@ -253,7 +300,9 @@ def _parameters(asked: Question, total: Judged | None, judged: list[Judged], hin
     """A gate over all parameters together and each by itself; the worse one is shown."""
     most = worst(judged)
     wrong = sorted((j for j in judged if not j.ok), key=lambda j: -j.excess)
-    shown = total if total is not None and total.excess > most.excess else most
+    shown = most
+    if total is not None and (total.excess > most.excess or (total.hopeless and most.ok)):
+        shown = total
     ok = shown.ok and most.ok
     over = "all together" if shown is total else f"worst: {shown.where}"
     says = f"{plural(len(judged), 'parameter')}, {over}"

@@ -62,7 +62,8 @@ def same_steps(evidence: Evidence) -> Gate:
         return asked.fails(says, hint)
     if len(before.steps) != len(after.steps):
         says = f"{plural(len(before.steps), 'optimizer step')} before, {len(after.steps)} after"
-        return asked.fails(says)
+        goes_on = after.rest is not None and not after.rest.ended
+        return asked.fails(f"{says}, which goes on" if goes_on else says)
     micro = len(before.steps[0].losses[0])
     each = f", {micro} backward calls each" if micro > 1 else ""
     says = f"{plural(len(before.steps), 'optimizer step')} on {plural(before.world, 'rank')}{each}"

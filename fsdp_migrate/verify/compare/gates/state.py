@@ -11,6 +11,7 @@ from fsdp_migrate.verify.compare.evidence import Evidence, distances
 from fsdp_migrate.verify.compare.exact import differences
 from fsdp_migrate.verify.compare.gate import Gate, Question, plural
 from fsdp_migrate.verify.compare.gates.first_step import per_parameter
+from fsdp_migrate.verify.compare.recording import Tensors
 from fsdp_migrate.verify.compare.sketch import length
 
 _BUFFER = 1e-5
@@ -65,22 +66,32 @@ def _travel(evidence: Evidence, name: str) -> float:
 
 
 def _estimated(evidence: Evidence) -> tuple[list[Judged], str]:
-    """Final parameters by their sketches, relative to their size."""
+    """Final parameters by their sketches."""
     if not evidence.before.after or not evidence.after.after:
         return [], "no final parameters"
     last = evidence.steps - 1
     mine, theirs = evidence.before.after[last].params, evidence.after.after[last].params
+    shaken = evidence.twin.after[last].params if evidence.twin is not None else None
+    return estimated(evidence, mine, theirs, shaken)
+
+
+def estimated(
+    evidence: Evidence, mine: Tensors, theirs: Tensors, shaken: Tensors | None
+) -> tuple[list[Judged], str]:
+    """How far apart parameters are by their sketches, relative to their size, and what was
+    measured; ``shaken`` are the twin's."""
     measured = distances(mine, theirs)
     if isinstance(measured, NothingShared):
         return [], f"parameters: {measured}"
-    noise = distances(mine, evidence.twin.after[last].params) if evidence.twin else None
+    noise = distances(mine, shaken) if shaken is not None else None
 
     def least(name: str) -> float:
         dtype = evidence.before.parameters[name].dtype
         own = measured.by_name[name][1]
         count = evidence.before.parameters[name].elements
         floor = 8 * ROUNDING.get(dtype, ROUNDING["float32"])
-        return floor + (_travel(evidence, name) * math.sqrt(count) / own if own else 0.0)
+        way = _travel(evidence, name) * math.sqrt(count) / own if own else 0.0
+        return floor + (way if math.isfinite(way) else 0.0)
 
     quiet = None if isinstance(noise, NothingShared) else noise
     return per_parameter(measured, quiet, least), "estimated relative distance"

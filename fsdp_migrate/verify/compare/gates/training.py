@@ -9,7 +9,14 @@ from fsdp_migrate.verify.compare.coverage import NothingShared, listed, pair
 from fsdp_migrate.verify.compare.envelope import ROUNDING, Judged, beyond, gap, judge, worst
 from fsdp_migrate.verify.compare.evidence import Evidence
 from fsdp_migrate.verify.compare.gate import Gate, Question, plural
-from fsdp_migrate.verify.compare.gates.first_step import gradient_gap, loss_gap, norm_gap, norms
+from fsdp_migrate.verify.compare.gates.first_step import (
+    gradient_ceiling,
+    gradient_gap,
+    loss_gap,
+    loss_scale,
+    norm_gap,
+    norms,
+)
 from fsdp_migrate.verify.compare.recording import Recording, Step
 
 _FEW = 3
@@ -32,18 +39,21 @@ class Row:
 
 def losses(evidence: Evidence) -> list[Judged]:
     """Relative loss difference of every step against the noise envelope so far."""
-    scale = 1e-3 * max(
-        (abs(x) for rank in evidence.before.steps[0].losses for x in rank), default=0
-    )
+    scale = loss_scale(evidence)
     found: list[Judged] = []
     noise = 0.0
     for n, a, b, twin in evidence.pairs():
         if twin is not None:
             noise = max(noise, loss_gap(a, twin, scale))
         floor = evidence.floors.loss if n else evidence.floors.first_loss
-        known = noise if twin is not None else None
         found.append(
-            judge(loss_gap(a, b, scale), floor=floor, twin=known, where=f"loss, step {n + 1}")
+            judge(
+                loss_gap(a, b, scale),
+                floor=floor,
+                twin=noise if twin is not None else None,
+                where=f"loss, step {n + 1}",
+                ceiling=evidence.floors.ceiling,
+            )
         )
     return found
 
@@ -72,10 +82,12 @@ def _first_norms(a: Step, b: Step) -> tuple[float, float] | None:
     return (mine[0][0], theirs[0][0]) if mine and theirs else None
 
 
-def same_trajectory(evidence: Evidence) -> Gate:
-    """Losses, norms and gradients of all later steps stay within the noise envelope."""
-    asked = Question("trajectory", "later steps")
+def _later(evidence: Evidence) -> list[Judged]:
+    """Losses, norms and gradients of every step after the first against the noise so far."""
     judged = losses(evidence)[1:]
+    floors = evidence.floors
+    norm_ceiling = gradient_ceiling(evidence, floors.ceiling)
+    ceiling = gradient_ceiling(evidence, floors.gradient_ceiling)
     norm_noise = gradient_noise = 0.0
     for n, a, b, twin in evidence.pairs():
         where = f"step {n + 1}"
@@ -86,23 +98,50 @@ def same_trajectory(evidence: Evidence) -> Gate:
         if n == 0:
             continue
         if norm is not None:
-            known = norm_noise if twin is not None else None
-            floor = evidence.floors.norm
-            judged.append(judge(norm, floor=floor, twin=known, where=f"gradient norm, {where}"))
-        known = gradient_noise if twin is not None else None
-        apart = gradient_gap(a.gradients, b.gradients)
-        floor = evidence.floors.gradient
-        judged.append(judge(apart, floor=floor, twin=known, where=f"gradient, {where}"))
+            judged.append(
+                judge(
+                    norm,
+                    floor=floors.norm,
+                    twin=norm_noise if twin is not None else None,
+                    where=f"gradient norm, {where}",
+                    ceiling=norm_ceiling,
+                )
+            )
+        judged.append(
+            judge(
+                gradient_gap(a.gradients, b.gradients),
+                floor=floors.gradient,
+                twin=gradient_noise if twin is not None else None,
+                where=f"gradient, {where}",
+                ceiling=ceiling,
+            )
+        )
+    return judged
+
+
+def horizon(evidence: Evidence) -> int:
+    """How many steps can be judged: later, noise alone goes beyond what may be allowed."""
+    judged = [*losses(evidence), *_later(evidence), *_evaluated(evidence)]
+    beyond_it = [_step_of(j) for j in judged if j.hopeless]
+    return min(beyond_it, default=evidence.steps + 1) - 1
+
+
+def same_trajectory(evidence: Evidence) -> Gate:
+    """Losses, norms and gradients of all later steps stay within the noise envelope."""
+    asked = Question("trajectory", "later steps")
+    judged = _later(evidence)
     if not judged:
         return asked.note("a single step: nothing later to compare")
-    wrong = [j for j in judged if not j.ok]
+    hopeless = [j for j in judged if j.hopeless]
+    told = min(map(_step_of, hopeless), default=math.inf)
+    wrong = [j for j in judged if not j.ok and _step_of(j) < told]
     if wrong:
         first = min(wrong, key=_step_of)
         says = f"first difference in the {first.where}"
         hint = "zero_grad, a schedule, buffers, or evaluation between steps changes what follows"
         details = beyond(wrong)
         return asked.judge(first, says, hint, ok=False, step=_step_of(first), details=details)
-    shown = worst(judged)
+    shown = min(hopeless, key=_step_of) if hopeless else worst(judged)
     few = evidence.steps < _FEW
     says = f"worst: {shown.where}" + (f"; only {plural(evidence.steps, 'step')}" if few else "")
     details = ("fewer than three steps: a lost zero_grad would not show",) * few
@@ -127,20 +166,11 @@ def same_evaluation(evidence: Evidence) -> Gate | None:
     (an average swapped in) do not take part in the next one.
     """
     asked = Question("evaluation", "evaluation outputs")
-    judged: list[Judged] = []
-    noise = 0.0
-    for n, a, b, twin in evidence.pairs():
-        if twin is not None:
-            noise = max(noise, *_outputs_apart(a, twin), 0.0)
-        known = noise if twin is not None else None
-        floor = 10 * evidence.floors.loss
-        where = f"step {n + 1}"
-        judged += [
-            judge(gap_, floor=floor, twin=known, where=where) for gap_ in _outputs_apart(a, b)
-        ]
+    judged = _evaluated(evidence)
     if not judged:
         return None
-    shown = worst(judged)
+    hopeless = [j for j in judged if j.hopeless]
+    shown = hopeless[0] if hopeless and all(j.ok for j in judged) else worst(judged)
     says = f"{plural(len(judged), 'evaluation forward')}, worst before {shown.where}"
     step = None
     if not shown.ok:
@@ -149,7 +179,27 @@ def same_evaluation(evidence: Evidence) -> Gate | None:
     return asked.judge(shown, says, _STALE, ok=shown.ok, step=step)
 
 
-def _outputs_apart(a: Step, b: Step) -> list[float]:
+def _evaluated(evidence: Evidence) -> list[Judged]:
+    """Outputs of every evaluation forward against the noise so far."""
+    judged: list[Judged] = []
+    noise = 0.0
+    for n, a, b, twin in evidence.pairs():
+        if twin is not None:
+            noise = max(noise, *outputs_apart(a, twin), 0.0)
+        judged += [
+            judge(
+                apart,
+                floor=10 * evidence.floors.loss,
+                twin=noise if twin is not None else None,
+                where=f"step {n + 1}",
+                ceiling=evidence.floors.ceiling,
+            )
+            for apart in outputs_apart(a, b)
+        ]
+    return judged
+
+
+def outputs_apart(a: Step, b: Step) -> list[float]:
     """Relative difference of the outputs of each evaluation forward on each rank."""
     found = []
     for mine, theirs in zip(a.evaluation_outputs, b.evaluation_outputs, strict=True):
