@@ -41,6 +41,8 @@ class Steps:
         self.sketcher = Sketcher()
         self.inventory = Inventory(session, self.sketcher)
         self.world: World | None = None
+        self._callers = 0
+        """How many modules had been called when the world was last looked at."""
         self._known: WeakKeyDictionary[torch.optim.Optimizer, int] = WeakKeyDictionary()
         """An optimizer -> its number in order of first use."""
         self._count = 0
@@ -83,7 +85,14 @@ class Steps:
             assert self.world is not None
             self.inventory.write("init", self.world, self._shards())
 
+    def _look_again(self) -> None:
+        """Record the models that are there by now, beside those that were seen before."""
+        self._look()
+        assert self.world is not None
+        self.inventory.write("seen", self.world, self._shards())
+
     def _look(self) -> None:
+        self._callers = self.session.explorer.callers
         try:
             self.world = self.session.explorer.look()
         except Unsupported as error:
@@ -106,6 +115,8 @@ class Steps:
         if session.config.linger and session.steps >= session.config.max_steps:
             session.stop()
         self.first_look()
+        if self._callers < session.explorer.callers and not session.config.timing:
+            self._look_again()  # a model that was built since then, or a part called by itself
 
     def backward_ends(self) -> None:
         """Called at the end of every outermost backward: steps taken inside it make one step."""
@@ -174,10 +185,8 @@ class Steps:
             self._known[optimizer] = self._count
             self._count += 1
             if optimizer not in (self.world.optimizers if self.world else []):
-                self._look()
+                self._look_again()
                 shards = self._shards()
-                assert self.world is not None
-                self.inventory.write("seen", self.world, shards)
         number = self._known[optimizer]
         groups = [[id(p) for p in group["params"]] for group in optimizer.param_groups]
         if self._groups.get(number) != groups:

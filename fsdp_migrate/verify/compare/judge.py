@@ -10,6 +10,7 @@ from fsdp_migrate.verify.compare.evidence import Evidence
 from fsdp_migrate.verify.compare.gate import Gate, Status, first_of
 from fsdp_migrate.verify.compare.gates import BUFFERS, END, EXACT, NUMBERS, STRUCTURE, Check
 from fsdp_migrate.verify.compare.gates.data import inputs_may_follow
+from fsdp_migrate.verify.compare.symptoms import causes_first
 
 FULL = "in float32"
 """The part of the gates that look at the program computed in float32."""
@@ -63,7 +64,7 @@ def judge(evidence: Evidence, full: Evidence | None = None) -> Judgement:
     exact = exact_gates(evidence)
     if full is None:
         numbers = _ask((*NUMBERS, *STRUCTURE, *END, *BUFFERS), evidence)
-        return Judgement(_blame_random(exact, numbers))
+        return Judgement(causes_first(evidence, _blame_random(exact, numbers)))
     # Whether the two can be compared at all has to be asked of the float32 runs as well.
     sound = [gate for gate in exact_gates(full) if gate.status in (Status.FAIL, Status.VOID)]
     numbers = (
@@ -73,7 +74,7 @@ def judge(evidence: Evidence, full: Evidence | None = None) -> Judgement:
         *_ask(BUFFERS, evidence),
         *_in_part(NATIVE, _ask((*NUMBERS, *END), evidence)),
     )
-    return Judgement(_blame_random(exact, numbers))
+    return Judgement(causes_first(evidence, _blame_random(exact, numbers)))
 
 
 def _in_part(part: str, gates: Iterable[Gate]) -> tuple[Gate, ...]:

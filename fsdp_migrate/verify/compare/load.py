@@ -67,7 +67,8 @@ def load(folder: Path) -> Recording:
         optimizers_by_rank=tuple(
             tuple(_optimizer(event) for event in _all(rank, "optimizer")) for rank in events
         ),
-        init=_snapshot([_one(rank, "init") for rank in events]),
+        init=_snapshot([_first_seen(rank) for rank in events]),
+        appeared=_appeared(events),
         steps=tuple(_step([rank[n] for rank in steps]) for n in range(count)),
         after=tuple(_snapshot([rank[n] for rank in snapshots]) for n in range(count)),
         dumps=_dumps(folder, events),
@@ -75,6 +76,7 @@ def load(folder: Path) -> Recording:
         unsupported=_said(events, "unsupported", lambda e: e["what"]),
         patches=_said(events, "patch", lambda e: e["what"]),
         notes=_said(events, "note", lambda e: e["what"]),
+        drawn_alike=any(_all(rank, "alike") for rank in events),
         deferred=any(model["deferred"] for model in models),
         imported=frozenset(
             path for rank in events for e in _all(rank, "imported") for path in e["inside"]
@@ -120,6 +122,25 @@ def _one(events: list[Event], kind: str) -> Event:
 def _last(events: list[Event], kind: str) -> Event:
     _one(events, kind)
     return _all(events, kind)[-1]
+
+
+def _first_seen(events: list[Event]) -> Event:
+    """Every parameter and buffer as it was when it was first looked at."""
+    found: Event = {"params": {}, "buffers": {}}
+    for event in (_one(events, "init"), *_all(events, "seen")):
+        for kind, values in found.items():
+            values.update({n: v for n, v in event[kind].items() if n not in values})
+    return found
+
+
+def _appeared(events: list[list[Event]]) -> frozenset[str]:
+    """Names of the parameters that were not there from the beginning, on any rank."""
+    return frozenset(
+        name
+        for rank in events
+        for event in _all(rank, "seen")
+        for name in event["params"].keys() - _one(rank, "init")["params"].keys()
+    )
 
 
 def _said(events: list[list[Event]], kind: str, text: Any) -> tuple[str, ...]:

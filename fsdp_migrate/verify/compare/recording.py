@@ -182,6 +182,7 @@ class Recording:
     optimizers_by_rank: tuple[tuple[Optimizer, ...], ...]
     """Every optimizer, again whenever its groups changed."""
     init: Snapshot
+    """Every parameter and buffer as it was first seen."""
     steps: tuple[Step, ...]
     after: tuple[Snapshot, ...]
     dumps: tuple[Dump, ...]
@@ -194,11 +195,17 @@ class Recording:
     simulated: bool = False
     """Whether CUDA and NCCL were imitated."""
 
+    appeared: frozenset[str] = frozenset()
+    """Parameters of models that were built when training had begun."""
+
     imported: frozenset[str] = frozenset()
     """The Python files of the tree that some rank imported, as paths below it."""
 
     from_outside: tuple[tuple[str, str], ...] = ()
     """Files of the tree whose modules came from another place, and that place."""
+
+    drawn_alike: bool = False
+    """Whether DTensors drew random numbers on CPUs: ranks seeded alike draw the same there."""
 
     deferred: bool = False
     """Whether weights were drawn only after FSDP got the model on the meta device."""

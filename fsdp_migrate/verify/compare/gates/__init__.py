@@ -43,6 +43,7 @@ NUMBERS: tuple[Check, ...] = (
     first_step.same_clipping,
     first_step.same_gradient,
     first_step.same_update,
+    start.same_later_start,
     training.same_trajectory,
     training.same_evaluation,
 )
