@@ -66,6 +66,8 @@ class _Hooks:
         exits.install(session)
         after_import("torch.distributed.tensor._random", lambda _: drawing.install(session))
         after_import("torch.nn.parallel.distributed", self._ddp_imported)
+        samplers = self.steps.held.install_samplers
+        after_import("torch.utils.data.distributed", lambda _: samplers())
         after_import("torch.multiprocessing.spawn", lambda _: spawning.install(session))
         self.steps.install()
         after_import("torch.distributed.checkpoint.state_dict", self.steps.install_state_dict)

@@ -14,6 +14,7 @@ import torch
 from fsdp_migrate.verify.capture import dump, fsdp_internals, noise
 from fsdp_migrate.verify.capture.discovery import World
 from fsdp_migrate.verify.capture.fsdp_internals import Shard, Unsupported
+from fsdp_migrate.verify.capture.held import Held
 from fsdp_migrate.verify.capture.inventory import Inventory
 from fsdp_migrate.verify.capture.session import Session, replace
 from fsdp_migrate.verify.capture.sketch import Sketcher, exponents
@@ -40,6 +41,7 @@ class Steps:
         self.session = session
         self.sketcher = Sketcher()
         self.inventory = Inventory(session, self.sketcher)
+        self.held = Held(session, self.sketcher)
         self.world: World | None = None
         self._callers = 0
         """How many modules had been called when the world was last looked at."""
@@ -239,6 +241,7 @@ class Steps:
         )
         last = session.steps + 1 >= session.config.max_steps
         if last or dump.is_small(shards):
+            self.held.write(self.world, shards)
             # The program may end before max_steps, so a small model is written after every step.
             session.recorder.write("dump", n=session.steps, **dump.write(session.recorder, shards))
 

@@ -10,8 +10,10 @@ from typing import Any
 from fsdp_migrate.verify.compare.recording import (
     Buffer,
     Dump,
+    Held,
     Optimizer,
     Parameter,
+    Part,
     Pieces,
     Recording,
     Snapshot,
@@ -72,6 +74,7 @@ def load(folder: Path) -> Recording:
         steps=tuple(_step([rank[n] for rank in steps]) for n in range(count)),
         after=tuple(_snapshot([rank[n] for rank in snapshots]) for n in range(count)),
         dumps=_dumps(folder, events),
+        held=_held([_all(rank, "held") for rank in events]),
         errors=_said(events, "error", lambda e: f"{e['where']}: {e['message']}"),
         unsupported=_said(events, "unsupported", lambda e: e["what"]),
         patches=_said(events, "patch", lambda e: e["what"]),
@@ -239,6 +242,22 @@ def _step(events: list[Event]) -> Step:
         autocast=events[0]["autocast"],
         seconds=max(event["seconds"] for event in events),
     )
+
+
+def _held(ranks: list[list[Event]]) -> tuple[Held, ...]:
+    found = []
+    for events in zip(*ranks, strict=False):
+        groups: dict[str, dict[str, tuple[Part | None, ...]]] = {}
+        for path in dict.fromkeys(path for event in events for path in event["groups"]):
+            parts = [event["groups"].get(path, {}) for event in events]
+            names = dict.fromkeys(name for part in parts for name in part)
+            groups[path] = {name: tuple(_part(part.get(name)) for part in parts) for name in names}
+        found.append(Held(events[0]["n"], tuple(event["facts"] for event in events), groups))
+    return tuple(found)
+
+
+def _part(value: Any) -> Part | None:
+    return None if value is None else (tuple(value[0]), value[1], Sketch.read(value[2]))
 
 
 def _dumps(folder: Path, events: list[list[Event]]) -> tuple[Dump, ...]:

@@ -168,6 +168,23 @@ class Dump:
     left_out: tuple[str, ...]
 
 
+Part = tuple[tuple[int, ...], str, Sketch]
+"""What a rank holds of a tensor: shape of the whole, which elements, their sketch."""
+
+
+@dataclass(frozen=True)
+class Held:
+    """What the program's own variables held after step ``number``, by paths such as ``main.ema``.
+
+    ``facts``: epochs of samplers and schedules, scales, for every rank. ``groups``: tensors named
+    after parameters, each with what every rank holds of it.
+    """
+
+    number: int
+    facts: tuple[Mapping[str, Any], ...]
+    groups: Mapping[str, Mapping[str, tuple[Part | None, ...]]]
+
+
 @dataclass(frozen=True)
 class Recording:
     """One run."""
@@ -191,6 +208,9 @@ class Recording:
     unsupported: tuple[str, ...]
     patches: tuple[str, ...]
     notes: tuple[str, ...]
+
+    held: tuple[Held, ...] = ()
+    """After every step, for small models; for large ones after the last."""
 
     simulated: bool = False
     """Whether CUDA and NCCL were imitated."""

@@ -10,7 +10,9 @@ from fsdp_migrate.verify.compare.gates.state import buffers_apart_since
 # Gates about what a program does with a model: they make its outputs others, and so the inputs of
 # a model that it feeds.
 _SAME_STEP = frozenset({"mode"})
-_EARLIER = frozenset({"settings", "optimizer-state", "trajectory", "evaluation", "later-start"})
+_EARLIER = frozenset(
+    {"settings", "schedules", "optimizer-state", "trajectory", "evaluation", "later-start"}
+)
 _FROM_THE_START = frozenset({"start", "first-loss", "clipping", "gradient", "update"})
 
 

@@ -9,6 +9,7 @@ from fsdp_migrate.verify.compare.gate import Gate
 from fsdp_migrate.verify.compare.gates import (
     data,
     first_step,
+    held,
     shape,
     start,
     state,
@@ -28,12 +29,14 @@ EXACT: tuple[Check, ...] = (
     shape.optimizer_alive,
     shape.same_placement,
     shape.gradients_present,
+    held.same_samplers,
     data.same_inputs,
     data.same_modes,
     data.same_random,
     start.drawn,
     start.same_start,
     data.same_settings,
+    held.same_schedules,
     data.same_memory,
 )
 
@@ -46,6 +49,7 @@ NUMBERS: tuple[Check, ...] = (
     start.same_later_start,
     training.same_trajectory,
     training.same_evaluation,
+    held.same_averages,
 )
 
 # Questions about structure, exact again, but less telling than a number that differs.
