@@ -68,6 +68,8 @@ class _Hooks:
         after_import("torch.nn.parallel.distributed", self._ddp_imported)
         samplers = self.steps.held.install_samplers
         after_import("torch.utils.data.distributed", lambda _: samplers())
+        if torch.distributed.is_available():
+            spawning.install_own(session)
         after_import("torch.multiprocessing.spawn", lambda _: spawning.install(session))
         self.steps.install()
         after_import("torch.distributed.checkpoint.state_dict", self.steps.install_state_dict)

@@ -2,8 +2,9 @@
 
 A line is known by its text without its numbers, and by how often that text came before. What counts
 as a result of training is found out and not guessed: a number that the noise twin moves beyond
-noise depends on the clock or on chance, and a number that stays the same when the weights are
-shaken is no result at all (the size of a shard, the number of a line).
+noise, or that the migrated program does not repeat, depends on the clock or on chance; and one that
+stays the same when the weights are shaken is no result at all (the size of a shard, the number of a
+line).
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ CEILING = 0.02
 """Relative difference between original and twin beyond which a number is not reproducible."""
 
 _FLOOR = 1e-5
+_SAME = 1e-6
 
 # Dates, times of day, places in files: numbers of no result, whose texts differ.
 _PLACES = re.compile(
@@ -104,7 +106,7 @@ def compare(before: Streams, after: Streams, twin: Streams) -> Comparison:
 
 def results(apart: tuple[Apart, ...], shaken: Streams, again: Streams) -> tuple[Apart, ...]:
     """Those that are results of training: they move when the weights are ``shaken``, and the
-    migrated program reports them alike when it runs ``again``."""
+    migrated program reports the same when it runs ``again``, which no clock does."""
     moved, repeated = read(shaken), read(again)
     kept = []
     for each in apart:
@@ -112,7 +114,7 @@ def results(apart: tuple[Apart, ...], shaken: Streams, again: Streams) -> tuple[
         if each.count >= len(here) or each.count >= len(there):
             continue
         moves = _gap(each.before, here[each.count]) > each.allowed
-        if moves and _gap(each.after, there[each.count]) <= max(CEILING, each.allowed):
+        if moves and _gap(each.after, there[each.count]) <= _SAME:
             kept.append(each)
     return tuple(kept)
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from fsdp_migrate.verify.compare.envelope import ROUNDING
 from fsdp_migrate.verify.compare.gate import Gate, Question, plural
 from fsdp_migrate.verify.compare.reported import MIXED, Streams, compare, results
 from fsdp_migrate.verify.events import Role
@@ -78,18 +77,19 @@ def _suffix(bench: Bench, first: Pair) -> str | None:
 
 
 def _tried_again(bench: Bench, first: Pair, suffix: str) -> tuple[Streams, Streams] | None:
-    """What the original reports with shaken weights, and the migrated program in another run; None
-    when one of them does not run."""
+    """What the original reports with shaken weights, and the migrated program in another run just
+    like its first; None when one of them does not run."""
     precision = Precision(suffix[1:]) if suffix else Precision.NATIVE
     before = f"{Role.BEFORE.value}{first.setting.label}{suffix}"
     start = str(bench.endings[before].folder) if first.evidence.drawn is not None else None
     found = []
-    for role, noise, taken_over in (
-        (Role.BEFORE, Noise(amplitude=_SHAKEN, seed=2), None),
-        (Role.AFTER, Noise(amplitude=ROUNDING["float32"], seed=3), start),
+    for role, kind, noise, taken_over in (
+        (Role.BEFORE, "-shaken", Noise(amplitude=_SHAKEN, seed=2), None),
+        (Role.AFTER, "-repeated", None, start),
     ):
-        again = f"{suffix}-again"
-        job = first.setting.job(role, again, noise=noise, precision=precision, start=taken_over)
+        job = first.setting.job(
+            role, f"{suffix}{kind}", noise=noise, precision=precision, start=taken_over
+        )
         ending = bench.train(job)
         if ending.end is not End.FINISHED:
             return None
