@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -54,6 +55,7 @@ def judged(
     *replaced: tuple[str, str],
     before: str = FSDP1,
     after: str = FSDP2,
+    files: Mapping[str, str] | None = None,
     server: WarmServer | None = None,
     **changes: Any,
 ) -> Report:
@@ -68,6 +70,9 @@ def judged(
         tree.mkdir()
         (tree / "train.py").write_text(HEAD + sources[side])
         (tree / "parallel.py").write_text(parallel)
+        for name, text in (files or {}).items():
+            (tree / name).parent.mkdir(parents=True, exist_ok=True)
+            (tree / name).write_text(text)
     settings = {"script": "train.py", "max_steps": 8, "timeout": 60.0, **changes}
     plan = Plan(before=folder / "before", after=folder / "after", **settings)
     return verify(plan, server=server)

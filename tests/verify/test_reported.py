@@ -131,6 +131,43 @@ def test_times_memory_sizes_and_parts_of_ranks_are_no_difference(
     assert found["saved"].says.startswith("part-0.pt, part-1.pt, whole.pt")
 
 
+LOGGED = """\
+from tensorboardX.writer import SummaryWriter
+
+board = SummaryWriter()
+model = wrap(net())
+optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
+torch.manual_seed(rank)
+for step in range(3):
+    loss = model(torch.randn(4, 8)).square().mean()
+    loss.backward()
+    optimizer.step()
+    optimizer.zero_grad()
+    value = loss.detach().clone()
+    dist.all_reduce(value)
+    board.add_scalar("train/loss", value, step)
+    board.add_scalar("train/clock", time.time() % 97, step)
+"""
+BOARD = """\
+class SummaryWriter:
+    def add_scalar(self, tag, scalar_value, global_step=None):
+        pass
+"""
+
+
+@pytest.mark.train
+@pytest.mark.parametrize("lost", ["", "    dist.all_reduce(value)\n"], ids=["right", "wrong"])
+def test_what_is_handed_to_a_library_is_compared(
+    lost: str, tmp_path: Path, server: WarmServer
+) -> None:
+    replaced = [(lost, "")] if lost else []
+    files = {"tensorboardX/__init__.py": "", "tensorboardX/writer.py": BOARD}
+    report = judged(tmp_path, LOGGED, *replaced, files=files, server=server)
+    assert report.exit_code == int(bool(lost)), text.render(report)
+    if lost:
+        assert ", reported, train/loss" in report.says
+
+
 # --- the comparison alone ------------------------------------------------------------------------
 
 

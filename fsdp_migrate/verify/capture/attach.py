@@ -22,6 +22,7 @@ from fsdp_migrate.verify.capture import (
     noise,
     origin,
     precision,
+    reporting,
     seeding,
     spawning,
 )
@@ -64,6 +65,7 @@ class _Hooks:
             cpu_patches.install_means(lambda what: session.say_once("patch", what))
         collectives.install(session)
         exits.install(session)
+        reporting.install(session)
         after_import("torch.distributed.tensor._random", lambda _: drawing.install(session))
         after_import("torch.nn.parallel.distributed", self._ddp_imported)
         samplers = self.steps.held.install_samplers

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Iterator
 from pathlib import Path
 
 from fsdp_migrate.verify.compare.gate import Gate, Question, plural
@@ -106,6 +108,8 @@ def _streams(plan: Plan, ending: Ending, role: Role) -> Streams:
             found[f"rank {rank}, {name}"] = _text(path) or ""
     if not ranks:  # the program makes its ranks itself
         found[MIXED] = _text(ending.logs / LOG) or ""
+    for path in sorted(ending.folder.glob("rank-*.jsonl")):
+        found[f"{path.stem.replace('-', ' ')}, reported"] = "\n".join(_handed_over(path))
     tree = ending.tree
     source = plan.after if role is Role.AFTER else plan.before
     if tree is not None:
@@ -114,6 +118,15 @@ def _streams(plan: Plan, ending: Ending, role: Role) -> Streams:
             if text is not None:
                 found[name] = text
     return found
+
+
+def _handed_over(path: Path) -> Iterator[str]:
+    """A line for each number that a rank handed to a library that reports."""
+    with open(path, encoding="utf-8") as lines:
+        for line in lines:
+            if line.startswith('{"t":"reported"'):
+                for name, value in json.loads(line)["values"].items():
+                    yield f"{name} {value!r}"
 
 
 def _text(path: Path) -> str | None:
