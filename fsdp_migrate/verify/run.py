@@ -21,6 +21,7 @@ from fsdp_migrate.verify.report.compose import Answer, compose
 from fsdp_migrate.verify.report.model import Report, Verdict
 from fsdp_migrate.verify.trial.bench import Bench, Settled
 from fsdp_migrate.verify.trial.pair import Pair, Setting, compare_versions
+from fsdp_migrate.verify.trial.reports import compare_reported
 from fsdp_migrate.verify.trial.resume import RESUMED, compare_resumed, compare_saved
 from fsdp_migrate.verify.trial.timing import measure_times
 
@@ -92,13 +93,14 @@ def _decide(bench: Bench) -> Answer:
         verdict, says = _verdict(pair.judgement, _where(plan, nproc, variant))
         if verdict not in (Verdict.SAME, Verdict.SAME_AT_OTHER_COST):
             return Answer(verdict, says, pairs, pair.judgement, label=label)
-    extra: tuple[Gate, ...] = ()
-    if plan.resume is not None:
+    left = (compare_reported(bench, pairs[0]), compare_saved(bench, pairs[0]))
+    extra = tuple(gate for gate in left if gate is not None)
+    if plan.resume is not None and not any(gate.status is Status.FAIL for gate in extra):
         try:
-            extra = _resumed(bench, pairs[0])
+            extra = (*extra, *_resumed(bench, pairs[0]))
         except Settled as settled:
             gates = settled.judgement.gates if settled.judgement else ()
-            judgement = Judgement((*pairs[0].judgement.gates, *gates))
+            judgement = Judgement((*pairs[0].judgement.gates, *extra, *gates))
             return Answer(settled.verdict, settled.says, pairs, judgement)
     if plan.timing:
         extra = (*extra, measure_times(bench, pairs[0]))
@@ -131,16 +133,12 @@ def _where(plan: Plan, nproc: int, variant: tuple[str, ...]) -> str:
 
 
 def _resumed(bench: Bench, first: Pair) -> tuple[Gate, ...]:
-    """The gates about checkpoints."""
-    files = compare_saved(bench, first)
-    if files.status is Status.FAIL:
-        return (files,)
+    """The gates about resumed runs."""
     pair = compare_resumed(bench, first)
-    parts = (
+    return tuple(
         dataclasses.replace(gate, part=", ".join(filter(None, (RESUMED, gate.part))))
         for gate in pair.judgement.gates
     )
-    return (files, *parts)
 
 
 def _verdict(judgement: Judgement, where: str = "") -> tuple[Verdict, str]:

@@ -741,9 +741,16 @@ OWN: tuple[Mutant, ...] = (
         named=("drawn",),
     ),
     Mutant(
-        what="every rank draws the same shards after meta-device creation",
+        what="every rank draws the same local tensors after meta-device creation",
         program="meta",
-        replaced=(("torch.manual_seed(1234 + rank)", "torch.manual_seed(1234)"),),
+        replaced=(
+            ("torch.manual_seed(1234 + rank)", "torch.manual_seed(1234)"),
+            (
+                "            module.reset_parameters()\n",
+                "            for parameter in module.parameters(recurse=False):\n"
+                "                torch.nn.init.uniform_(parameter.to_local().data, -0.1, 0.1)\n",
+            ),
+        ),
         plan={"max_steps": 8},
         named=("drawn",),
     ),

@@ -10,10 +10,13 @@ from pathlib import Path
 
 import pytest
 
+from fsdp_migrate.verify.plan import Plan
 from fsdp_migrate.verify.report import text
 from fsdp_migrate.verify.report.model import Report, Verdict
+from fsdp_migrate.verify.run import verify
 
 from .programs import judged
+from .scripts import FSDP1, FSDP2
 
 pytestmark = pytest.mark.train
 
@@ -64,3 +67,54 @@ def test_two_machines_that_meet_through_torchrun(tmp_path: Path) -> None:
         assert report.verdict is Verdict.SAME, text.render(report)
         assert "2 steps, 2 ranks" in report.says
     assert (tmp_path / "verify-meeting").is_dir()
+
+
+OWN = """\
+import multiprocessing
+import os
+import sys
+
+import torch
+import torch.distributed as dist
+from parallel import wrap
+
+
+def train(rank, port):
+    os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=port)
+    dist.init_process_group("gloo", rank=rank, world_size=2)
+    torch.manual_seed(0)
+    model = wrap(torch.nn.Linear(8, 4))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    for _ in range(2):
+        model(torch.randn(4, 8)).square().mean().backward()
+        optimizer.step()
+        optimizer.zero_grad()
+
+
+if __name__ == "__main__":
+    ranks = [multiprocessing.Process(target=train, args=(n, sys.argv[1])) for n in range(2)]
+    for rank in ranks:
+        rank.start()
+    for rank in ranks:
+        rank.join()
+"""
+
+
+def test_a_program_that_starts_its_ranks_by_itself(tmp_path: Path) -> None:
+    for side, parallel in (("before", FSDP1), ("after", FSDP2)):
+        tree = tmp_path / side
+        tree.mkdir()
+        (tree / "train.py").write_text(OWN)
+        (tree / "parallel.py").write_text(parallel)
+    plan = Plan(
+        before=tmp_path / "before",
+        after=tmp_path / "after",
+        script="train.py",
+        args=(str(free_port()),),
+        twin=False,
+        max_steps=2,
+    )
+    report = verify(plan)
+    assert report.verdict is Verdict.SAME, text.render(report)
+    assert report.endings["after"].launcher == "python"
+    assert len(report.rows) == 2

@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
+from fsdp_migrate.verify.launch.scratch import find_written
 from fsdp_migrate.verify.launch.warm import WarmServer
 from fsdp_migrate.verify.plan import Plan
 from fsdp_migrate.verify.report import text
 from fsdp_migrate.verify.report.model import Report, Verdict
 from fsdp_migrate.verify.run import verify
-from fsdp_migrate.verify.trial.resume import find_written
 from tests.helpers.commandline import DEMO
 
 from .programs import Replaced, altered

@@ -15,11 +15,14 @@ from fsdp_migrate.verify.capture import (
     clipping,
     collectives,
     cpu_patches,
+    drawing,
+    exits,
     forced,
     fsdp_internals,
     noise,
     origin,
     precision,
+    reporting,
     seeding,
     spawning,
 )
@@ -62,6 +65,14 @@ class _Hooks:
         if self.on_cpu:
             cpu_patches.install_means(lambda what: session.say_once("patch", what))
         collectives.install(session)
+        exits.install(session)
+        reporting.install(session)
+        after_import("torch.distributed.tensor._random", lambda _: drawing.install(session))
+        after_import("torch.nn.parallel.distributed", self._ddp_imported)
+        samplers = self.steps.held.install_samplers
+        after_import("torch.utils.data.distributed", lambda _: samplers())
+        if torch.distributed.is_available():
+            spawning.install_own(session)
         after_import("torch.multiprocessing.spawn", lambda _: spawning.install(session))
         self.steps.install()
         after_import("torch.distributed.checkpoint.state_dict", self.steps.install_state_dict)
@@ -98,6 +109,14 @@ class _Hooks:
                     kwargs["mixed_precision"] = forced.policy(kwargs["mixed_precision"])
             original(wrapped, module, *args, **kwargs)
 
+        replace(wrapper, "__init__", init)
+        self._watch_forward(wrapper)
+
+    def _ddp_imported(self, name: str) -> None:
+        self._watch_forward(sys.modules[name].DistributedDataParallel)
+
+    def _watch_forward(self, wrapper: Any) -> None:
+        """Note the calls of a class of wrappers."""
         enter = fsdp_internals.eager(self._enter)
         leave = fsdp_internals.eager(batches.leaving)
 
@@ -111,7 +130,6 @@ class _Hooks:
                 if outermost:
                     leave(self.session, module, output)
 
-        replace(wrapper, "__init__", init)
         replace(wrapper, "forward", forward)
         if self.config.observe:
             session = self.session
@@ -166,17 +184,20 @@ class _Hooks:
         if self.config.start is None and not session.deferred:
             return
         session.identify()
-        if self.config.start is None:
-            origin.write(session.recorder, session.explorer.look())
-            return
         world = session.explorer.look()
-        missing = origin.take_over(Path(self.config.start), session.recorder.rank, world)
-        if missing:
-            some = ", ".join(missing[:3])
-            session.say_once("unsupported", f"first values of {some} could not be taken over")
+        if self.config.start is None:
+            origin.write(session.recorder, world)
+        else:
+            missing = origin.take_over(Path(self.config.start), session.recorder.rank, world)
+            if missing:
+                some = ", ".join(missing[:3])
+                session.say_once("unsupported", f"first values of {some} could not be taken over")
+        # Now, not before the first backward: a forward updates buffers by what it computes with
+        # weights that were drawn anew.
+        self.steps.first_look()
 
     def _backward_begins(self) -> None:
-        if not self.perturbed:  # no FSDP module was called: plain or DDP training
+        if not self.perturbed:  # no wrapper was called: plain training
             self.perturbed = True
             self._perturb()
         self.steps.backward_begins()

@@ -129,10 +129,14 @@ class Explorer:
         self._turns: WeakKeyDictionary[nn.Module, int] = WeakKeyDictionary()
         self._prefixes: WeakKeyDictionary[nn.Module, str] = WeakKeyDictionary()
         self._used: list[str] = []
+        self.callers = 0
+        """How many different modules were called from outside so far."""
 
     def called(self, module: nn.Module) -> None:
-        """Note that a sharded module was called from outside."""
-        self._turns.setdefault(module, len(self._turns))
+        """Note that a wrapped module was called from outside."""
+        if module not in self._turns:
+            self._turns[module] = self.callers
+            self.callers += 1
 
     def look(self) -> World:
         """All models that are trained or sharded, and all optimizers."""
@@ -149,7 +153,7 @@ class Explorer:
     def _turn(self, top: nn.Module) -> int:
         """When the model was called first; late if never."""
         turns = [self._turns[m] for m in top.modules() if m in self._turns]
-        return min(turns, default=len(self._turns))
+        return min(turns, default=self.callers)
 
     def _prefix(self, kind: str) -> str:
         """The class name, numbered where it repeats."""

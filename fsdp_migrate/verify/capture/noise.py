@@ -34,4 +34,5 @@ def _perturb(name: str, shard: Shard, values: torch.Tensor, noise: Noise, *, sal
         return
     bits = hashed(name, shard.piece.indices(values.device), salt) & 1
     factors = 1 + noise.amplitude * (bits.to(torch.float64) * 2 - 1)
-    values.copy_((values.reshape(-1).to(torch.float64) * factors).reshape(values.shape))
+    # By .data, which autograd does not watch: a backward may still need what is changed.
+    values.data.copy_((values.reshape(-1).to(torch.float64) * factors).reshape(values.shape))

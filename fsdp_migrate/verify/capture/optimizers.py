@@ -14,6 +14,7 @@ import torch
 from fsdp_migrate.verify.capture import dump, fsdp_internals, noise
 from fsdp_migrate.verify.capture.discovery import World
 from fsdp_migrate.verify.capture.fsdp_internals import Shard, Unsupported
+from fsdp_migrate.verify.capture.held import Held
 from fsdp_migrate.verify.capture.inventory import Inventory
 from fsdp_migrate.verify.capture.session import Session, replace
 from fsdp_migrate.verify.capture.sketch import Sketcher, exponents
@@ -40,7 +41,10 @@ class Steps:
         self.session = session
         self.sketcher = Sketcher()
         self.inventory = Inventory(session, self.sketcher)
+        self.held = Held(session, self.sketcher)
         self.world: World | None = None
+        self._callers = 0
+        """How many modules had been called when the world was last looked at."""
         self._known: WeakKeyDictionary[torch.optim.Optimizer, int] = WeakKeyDictionary()
         """An optimizer -> its number in order of first use."""
         self._count = 0
@@ -84,7 +88,14 @@ class Steps:
             assert self.world is not None
             self.inventory.write("init", self.world, self._shards())
 
+    def _look_again(self) -> None:
+        """Record the models that are there by now, beside those that were seen before."""
+        self._look()
+        assert self.world is not None
+        self.inventory.write("seen", self.world, self._shards())
+
     def _look(self) -> None:
+        self._callers = self.session.explorer.callers
         try:
             self.world = self.session.explorer.look()
         except Unsupported as error:
@@ -103,9 +114,12 @@ class Steps:
 
     def backward_begins(self) -> None:
         """Called at the start of every outermost backward."""
-        self.session.extent.begin()
-        self.session.goes_on()
+        session = self.session
+        session.extent.begin()
+        session.goes_on()
         self.first_look()
+        if self._callers < session.explorer.callers and not session.config.timing:
+            self._look_again()  # a model that was built since then, or a part called by itself
 
     def backward_ends(self) -> None:
         """Called at the end of every outermost backward: steps taken inside it make one step."""
@@ -177,10 +191,8 @@ class Steps:
             self._known[optimizer] = self._count
             self._count += 1
             if optimizer not in (self.world.optimizers if self.world else []):
-                self._look()
+                self._look_again()
                 shards = self._shards()
-                assert self.world is not None
-                self.inventory.write("seen", self.world, shards)
         number = self._known[optimizer]
         groups = [[id(p) for p in group["params"]] for group in optimizer.param_groups]
         if self._groups.get(number) != groups:
@@ -233,6 +245,7 @@ class Steps:
         )
         last = session.extent.is_reached(session.steps + 1)
         if last or dump.is_small(shards):
+            self.held.write(self.world, shards)
             # The program may end before that, so a small model is written after every step.
             session.recorder.write("dump", n=session.steps, **dump.write(session.recorder, shards))
 

@@ -36,6 +36,12 @@ class Recorder:
         """Whether this process is a known rank (and not a fork of one)."""
         return self._lines is not None and self._owner == os.getpid()
 
+    def adopt(self) -> None:
+        """Let a process that the program forked record, which is a rank; unless the one that it was
+        forked from is one."""
+        if self._lines is None:
+            self._owner = os.getpid()
+
     def open(self, rank: int, world: int, meta: dict[str, Any]) -> None:
         """Start the files of ``rank`` with a ``meta`` record, then what was held back so far."""
         self.rank, self.world = rank, world

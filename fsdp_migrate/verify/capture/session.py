@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import atexit
 import functools
+import gc
+import io
 import json
 import os
 import platform
@@ -13,7 +15,7 @@ import time
 import types
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, ParamSpec
 
@@ -232,9 +234,17 @@ class Session:
             if all((folder / f"done-{r}").exists() for r in range(recorder.world)):
                 break
             time.sleep(0.01)
-        for stream in (sys.stdout, sys.stderr):
-            self.attempt("flush", stream.flush)
+        self.attempt("flush", flush_files)
         os._exit(0)
+
+
+def flush_files() -> None:
+    """Write out what the program has written into its files so far."""
+    files = [sys.stdout, sys.stderr]
+    files += [f for f in gc.get_objects() if type(f) in (io.TextIOWrapper, io.BufferedWriter)]
+    for file in files:
+        with suppress(OSError, ValueError):  # closed already
+            file.flush()
 
 
 def _backend(device: str) -> str:

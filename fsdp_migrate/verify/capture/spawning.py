@@ -1,7 +1,9 @@
-"""Programs that make their ranks themselves, with ``torch.multiprocessing.spawn``."""
+"""Programs that make their ranks themselves: ``torch.multiprocessing.spawn``, or processes of their
+own that join one process group."""
 
 from __future__ import annotations
 
+import multiprocessing.process
 import os
 import sys
 from collections.abc import Callable
@@ -10,6 +12,10 @@ from typing import Any
 
 from fsdp_migrate.verify.capture.session import Session, replace
 from fsdp_migrate.verify.inject import exceptions
+
+_STARTED = "FSDP_MIGRATE_VERIFY_STARTED"
+"""The environment variable with the id of the process that was started to be recorded, which
+processes that it starts inherit."""
 
 
 def install(session: Session) -> None:
@@ -22,6 +28,33 @@ def install(session: Session) -> None:
         return original(Reporting(fn) if _inherited() else fn, *args, **kwargs)
 
     replace(module, "start_processes", start_processes)
+
+
+def install_own(session: Session) -> None:
+    """Notice processes that the program started itself and that become ranks."""
+    started = os.environ.setdefault(_STARTED, str(os.getpid()))
+
+    def is_ours() -> bool:
+        return started == str(os.getpid())
+
+    def join(original: Any, /, *args: Any, **kwargs: Any) -> Any:
+        if session.config.per_process and not is_ours():
+            _say_and_leave(session)
+        result = original(*args, **kwargs)
+        session.recorder.adopt()
+        return result
+
+    def run(original: Any, /, process: Any) -> None:
+        try:
+            original(process)
+        except Exception as error:
+            # multiprocessing prints it and goes on to end the process.
+            if session.recorder.opened and not is_ours():
+                exceptions.note_exception(error, session.recorder.rank)
+            raise
+
+    replace(sys.modules["torch.distributed.distributed_c10d"], "init_process_group", join)
+    replace(multiprocessing.process.BaseProcess, "run", run)
 
 
 def _say_and_leave(session: Session) -> None:

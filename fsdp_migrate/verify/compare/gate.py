@@ -90,8 +90,8 @@ class Question:
     def void(self, says: str, hint: str = "") -> Gate:
         return self.answer(Status.VOID, says, hint)
 
-    def note(self, says: str, hint: str = "") -> Gate:
-        return self.answer(Status.NOTE, says, hint)
+    def note(self, says: str, hint: str = "", **more: Any) -> Gate:
+        return self.answer(Status.NOTE, says, hint, **more)
 
     def judge(self, shown: Judged, says: str, hint: str = "", *, ok: bool, **more: Any) -> Gate:
         """The answer that a difference gives; the ``hint`` is for a failure only."""

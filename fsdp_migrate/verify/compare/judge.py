@@ -10,6 +10,7 @@ from fsdp_migrate.verify.compare.evidence import Evidence
 from fsdp_migrate.verify.compare.gate import AMPLIFIES, Gate, Status, first_of
 from fsdp_migrate.verify.compare.gates import BUFFERS, END, EXACT, NUMBERS, STRUCTURE, Check
 from fsdp_migrate.verify.compare.gates.data import inputs_may_follow
+from fsdp_migrate.verify.compare.symptoms import causes_first
 
 FULL = "in float32"
 """The part of the gates that look at the program computed in float32."""
@@ -65,7 +66,7 @@ def judge(evidence: Evidence, full: Evidence | None = None, told: int | None = N
         evidence, full = evidence.until(told), full.until(told) if full is not None else None
     if full is None:
         numbers = _ask((*NUMBERS, *STRUCTURE, *END, *BUFFERS), evidence)
-        return Judgement(_blame_random(exact, _while_told(numbers)))
+        return Judgement(causes_first(evidence, _blame_random(exact, _while_told(numbers))))
     # Whether the two can be compared at all has to be asked of the float32 runs as well.
     sound = [gate for gate in exact_gates(full) if gate.status in (Status.FAIL, Status.VOID)]
     numbers = (
@@ -75,7 +76,7 @@ def judge(evidence: Evidence, full: Evidence | None = None, told: int | None = N
         *_ask(BUFFERS, evidence),
         *_in_part(NATIVE, map(_told_in_full, _ask((*NUMBERS, *END), evidence))),
     )
-    return Judgement(_blame_random(exact, _while_told(numbers)))
+    return Judgement(causes_first(evidence, _blame_random(exact, _while_told(numbers))))
 
 
 def _while_told(gates: tuple[Gate, ...]) -> tuple[Gate, ...]:

@@ -11,8 +11,10 @@ from fsdp_migrate.verify.compare import observed
 from fsdp_migrate.verify.compare.recording import (
     Buffer,
     Dump,
+    Held,
     Optimizer,
     Parameter,
+    Part,
     Pieces,
     Recording,
     Rest,
@@ -70,14 +72,17 @@ def load(folder: Path) -> Recording:
         optimizers_by_rank=tuple(
             tuple(_optimizer(event) for event in _all(rank, "optimizer")) for rank in events
         ),
-        init=_snapshot([_one(rank, "init") for rank in events]),
+        init=_snapshot([_first_seen(rank) for rank in events]),
+        appeared=_appeared(events),
         steps=tuple(_step([rank[n] for rank in steps]) for n in range(count)),
         after=tuple(_snapshot([rank[n] for rank in snapshots]) for n in range(count)),
         dumps=_dumps(folder, events),
+        held=_held([_all(rank, "held") for rank in events]),
         errors=_said(events, "error", lambda e: f"{e['where']}: {e['message']}"),
         unsupported=_said(events, "unsupported", lambda e: e["what"]),
         patches=_said(events, "patch", lambda e: e["what"]),
         notes=_said(events, "note", lambda e: e["what"]),
+        drawn_alike=any(_all(rank, "alike") for rank in events),
         deferred=any(model["deferred"] for model in models),
         imported=frozenset(
             path for rank in events for e in _all(rank, "imported") for path in e["inside"]
@@ -147,6 +152,25 @@ def _one(events: list[Event], kind: str) -> Event:
 def _last(events: list[Event], kind: str) -> Event:
     _one(events, kind)
     return _all(events, kind)[-1]
+
+
+def _first_seen(events: list[Event]) -> Event:
+    """Every parameter and buffer as it was when it was first looked at."""
+    found: Event = {"params": {}, "buffers": {}}
+    for event in (_one(events, "init"), *_all(events, "seen")):
+        for kind, values in found.items():
+            values.update({n: v for n, v in event[kind].items() if n not in values})
+    return found
+
+
+def _appeared(events: list[list[Event]]) -> frozenset[str]:
+    """Names of the parameters that were not there from the beginning, on any rank."""
+    return frozenset(
+        name
+        for rank in events
+        for event in _all(rank, "seen")
+        for name in event["params"].keys() - _one(rank, "init")["params"].keys()
+    )
 
 
 def _said(events: list[list[Event]], kind: str, text: Any) -> tuple[str, ...]:
@@ -248,6 +272,22 @@ def _step(events: list[Event]) -> Step:
         autocast=events[0]["autocast"],
         seconds=max(event["seconds"] for event in events),
     )
+
+
+def _held(ranks: list[list[Event]]) -> tuple[Held, ...]:
+    found = []
+    for events in zip(*ranks, strict=False):
+        groups: dict[str, dict[str, tuple[Part | None, ...]]] = {}
+        for path in dict.fromkeys(path for event in events for path in event["groups"]):
+            parts = [event["groups"].get(path, {}) for event in events]
+            names = dict.fromkeys(name for part in parts for name in part)
+            groups[path] = {name: tuple(_part(part.get(name)) for part in parts) for name in names}
+        found.append(Held(events[0]["n"], tuple(event["facts"] for event in events), groups))
+    return tuple(found)
+
+
+def _part(value: Any) -> Part | None:
+    return None if value is None else (tuple(value[0]), value[1], Sketch.read(value[2]))
 
 
 def _dumps(folder: Path, events: list[list[Event]]) -> tuple[Dump, ...]:

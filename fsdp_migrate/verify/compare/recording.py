@@ -172,6 +172,23 @@ class Dump:
     left_out: tuple[str, ...]
 
 
+Part = tuple[tuple[int, ...], str, Sketch]
+"""What a rank holds of a tensor: shape of the whole, which elements, their sketch."""
+
+
+@dataclass(frozen=True)
+class Held:
+    """What the program's own variables held after step ``number``, by paths such as ``main.ema``.
+
+    ``facts``: epochs of samplers and schedules, scales, for every rank. ``groups``: tensors named
+    after parameters, each with what every rank holds of it.
+    """
+
+    number: int
+    facts: tuple[Mapping[str, Any], ...]
+    groups: Mapping[str, Mapping[str, tuple[Part | None, ...]]]
+
+
 @dataclass(frozen=True)
 class Rest:
     """What a run did after the last step that was recorded."""
@@ -205,6 +222,7 @@ class Recording:
     optimizers_by_rank: tuple[tuple[Optimizer, ...], ...]
     """Every optimizer, again whenever its groups changed."""
     init: Snapshot
+    """Every parameter and buffer as it was first seen."""
     steps: tuple[Step, ...]
     after: tuple[Snapshot, ...]
     dumps: tuple[Dump, ...]
@@ -214,8 +232,14 @@ class Recording:
     patches: tuple[str, ...]
     notes: tuple[str, ...]
 
+    held: tuple[Held, ...] = ()
+    """After every step, for small models; for large ones after the last."""
+
     simulated: bool = False
     """Whether CUDA and NCCL were imitated."""
+
+    appeared: frozenset[str] = frozenset()
+    """Parameters of models that were built when training had begun."""
 
     imported: frozenset[str] = frozenset()
     """The Python files of the tree that some rank imported, as paths below it."""
@@ -225,6 +249,8 @@ class Recording:
 
     observed: Observed = NOTHING
     """Where the program used FSDP1; of the plain run of the original only."""
+    drawn_alike: bool = False
+    """Whether DTensors drew random numbers on CPUs: ranks seeded alike draw the same there."""
 
     deferred: bool = False
     """Whether weights were drawn only after FSDP got the model on the meta device."""

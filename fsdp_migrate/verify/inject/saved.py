@@ -1,9 +1,10 @@
 """Compare what two runs saved, as a plain single process of the project's interpreter reads it.
 
-``saved.py BEFORE AFTER`` takes a JSON list of paths on standard input, and answers with one JSON
-object a path on standard output: ``{"path", "kind": "checkpoint" or "other", "problem",
+``saved.py BEFORE AFTER RANKS SLACK`` takes a JSON list of paths on standard input, and answers with
+one JSON object a path on standard output: ``{"path", "kind": "checkpoint" or "other", "problem",
 "missing", "added", "parts", "shapes", "apart": [[name, difference, size], ...]}``.
-A path is a file or, for ``torch.distributed.checkpoint``, a folder.
+A path is a file or, for ``torch.distributed.checkpoint``, a folder. Files that every rank wrote for
+itself may be cut otherwise if together they hold the same, within the slack.
 """
 
 from __future__ import annotations
@@ -11,17 +12,96 @@ from __future__ import annotations
 import json
 import os
 import pickle
+import re
 import sys
 import tempfile
 from typing import Any
+
+Totals = tuple[float, float, float]
+"""Sum and sum of squares of some values, and the scale to see differences of them in."""
+
+_DIFFERENCES = ("missing", "added", "parts", "shapes", "apart")
 
 
 def main() -> None:
     """Compare every path."""
     sys.path.pop(0)  # this file's own folder
-    before, after = sys.argv[1:]
-    for path in json.load(sys.stdin):
-        print(json.dumps({"path": path, **_compare(before, after, path)}), flush=True)
+    before, after, world, slack = *sys.argv[1:3], int(sys.argv[3]), float(sys.argv[4])
+    paths = json.load(sys.stdin)
+    found = {path: _compare(before, after, path) for path in paths}
+    for family in _families(paths, world):
+        if all(_parts_only(found[path]) for path in family) and _add_up(
+            [[_read(os.path.join(tree, path))[0] for path in family] for tree in (before, after)],
+            slack,
+        ):
+            for path in family:
+                found[path] |= {key: [] for key in _DIFFERENCES}
+    for path in paths:
+        print(json.dumps({"path": path, **found[path]}), flush=True)
+
+
+def _families(paths: list[str], world: int) -> list[list[str]]:
+    """Files that every rank wrote for itself: the same name with the number of each rank in it."""
+    kinds: dict[tuple[str, str], dict[int, str]] = {}
+    for path in paths:
+        for match in re.finditer(r"\d+", path):
+            kinds.setdefault((path[: match.start()], path[match.end() :]), {})[int(match[0])] = path
+    return [
+        [members[rank] for rank in range(world)]
+        for members in kinds.values()
+        if world > 1 and set(members) == set(range(world))
+    ]
+
+
+def _parts_only(answer: dict[str, Any]) -> bool:
+    """Whether a file could be read on both sides."""
+    return answer["kind"] == "checkpoint" and not answer["problem"]
+
+
+def _add_up(sides: list[list[Any]], slack: float) -> bool:
+    """Whether the files of all ranks together hold the same on both sides, however it was cut."""
+    mine, theirs = (_totals(files) for files in sides)
+    if mine.keys() != theirs.keys():  # flat parameters have no names
+        mine, theirs = ({"": _sum(each)} for each in (mine, theirs))
+    return all(
+        abs(x - y) <= slack * total[2]
+        for name, total in mine.items()
+        for x, y in zip(total[:2], theirs[name][:2], strict=True)
+    )
+
+
+def _sum(totals: dict[Any, Totals]) -> Totals:
+    found = (0.0, 0.0, 0.0)
+    for x, y, z in totals.values():
+        found = (found[0] + x, found[1] + y, found[2] + z)
+    return found
+
+
+def _totals(files: list[Any]) -> dict[str, Totals]:
+    """The totals of every tensor over all files, by names without the levels of wrappers."""
+    found: dict[str, list[Totals]] = {}
+    for value in files:
+        for path, leaf in _leaves(value):
+            flat = _flat(leaf)
+            if flat is not None:
+                name = re.sub(r"_fsdp_wrapped_module\.|(?<=/)module\.", "", path)
+                power = flat.dot(flat).item()
+                total = flat.sum().item(), power, power + flat.abs().sum().item()
+                found.setdefault(name, []).append(total)
+    return {name: _sum(dict(enumerate(each))) for name, each in found.items()}
+
+
+def _flat(leaf: Any) -> Any:
+    """The elements of a tensor that a rank saved, flattened; None of anything else."""
+    import torch
+
+    local = getattr(leaf, "_local_tensor", leaf)
+    if type(leaf).__name__ == "ShardedTensor":
+        parts = [shard.tensor.reshape(-1) for shard in leaf.local_shards()]
+        local = torch.cat(parts) if parts else torch.zeros(0)
+    if isinstance(local, torch.Tensor) and local.is_floating_point() and local.dim():
+        return local.detach().double().reshape(-1)
+    return None
 
 
 def _compare(before: str, after: str, path: str) -> dict[str, Any]:
@@ -49,6 +129,12 @@ def _read(path: str) -> tuple[Any, str]:
                 whole = os.path.join(folder, "whole.pt")
                 dcp_to_torch_save(path, whole)
                 return torch.load(whole, map_location="cpu", weights_only=False), ""
+        if path.endswith((".npy", ".npz")):
+            import numpy
+
+            arrays = numpy.load(path)
+            named = arrays.items() if path.endswith(".npz") else [("array", arrays)]
+            return {name: torch.as_tensor(array) for name, array in named}, ""
         if path.endswith(".safetensors"):
             from safetensors.torch import load_file  # type: ignore[import-not-found,unused-ignore]
 

@@ -22,11 +22,13 @@ from pathlib import Path
 
 from fsdp_migrate.verify.launch.ending import End, Ending
 from fsdp_migrate.verify.launch.job import Job
-from fsdp_migrate.verify.launch.scratch import input_files
+from fsdp_migrate.verify.launch.scratch import find_written, input_files
 from fsdp_migrate.verify.plan import Plan
 
 _PACKAGE = Path(__file__).resolve().parents[1]
 _MOST = 64
+_MOST_BYTES = 1 << 26
+"""Of a file that a run wrote; larger ones are not kept."""
 _KEPT = "taken from the cache, not trained again"
 
 
@@ -112,7 +114,8 @@ def find(cache: Path, name: str) -> Ending | None:
         return Ending(
             end=End.FINISHED,
             folder=place / "records",
-            logs=place / "records",
+            logs=place / "logs",
+            tree=place / "written",
             seconds=float(facts["seconds"]),
             slowest_gap=float(facts["slowest_gap"]),
             notes=(*facts["notes"], _KEPT),
@@ -124,8 +127,9 @@ def find(cache: Path, name: str) -> Ending | None:
         return None
 
 
-def keep(cache: Path, name: str, ending: Ending) -> None:
-    """Keep a finished run under that name. Failing to is no failure of the verification."""
+def keep(cache: Path, name: str, ending: Ending, source: Path) -> None:
+    """Keep a finished run of the tree ``source`` under that name, with the files that it wrote.
+    Failing to is no failure of the verification."""
     if ending.end is not End.FINISHED or (cache / name).exists():
         return
     partial = cache / f"{name}.{uuid.uuid4().hex[:8]}"
@@ -133,6 +137,8 @@ def keep(cache: Path, name: str, ending: Ending) -> None:
         (partial / "records").mkdir(parents=True)
         for place in ending.folder.glob("rank-*"):
             shutil.copy2(place, partial / "records")
+        shutil.copytree(ending.logs, partial / "logs")
+        _keep_written(ending, source, partial / "written")
         facts = {
             "seconds": ending.seconds,
             "slowest_gap": ending.slowest_gap,
@@ -145,6 +151,20 @@ def keep(cache: Path, name: str, ending: Ending) -> None:
         # In one go: another process may be looking for the same recording.
         os.rename(partial, cache / name)
         _forget_old(cache)
+
+
+def _keep_written(ending: Ending, source: Path, target: Path) -> None:
+    """Keep what the run wrote into its copy of ``source``, but for what is very large."""
+    target.mkdir()
+    if ending.tree is None:
+        return
+    for path in find_written(ending.tree, source):
+        place, kept = ending.tree / path, target / path
+        kept.parent.mkdir(parents=True, exist_ok=True)
+        if place.is_dir():
+            shutil.copytree(place, kept)
+        elif place.stat().st_size <= _MOST_BYTES:
+            shutil.copy2(place, kept)
 
 
 def _forget_old(cache: Path) -> None:

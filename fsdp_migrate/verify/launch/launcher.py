@@ -144,6 +144,10 @@ def program_words(plan: Plan, job: Job, *, tree: Path) -> list[str]:
     return [path, *job.args]
 
 
+LOG = "launcher.log"
+"""What a launcher prints, and a program that makes its ranks itself."""
+
+
 def rank_logs(logs: Path) -> dict[int, dict[str, Path]]:
     """The log files of the ranks: rank -> ``{"stdout": ..., "stderr": ...}``."""
     found: dict[int, dict[str, Path]] = {}

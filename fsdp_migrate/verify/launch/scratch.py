@@ -31,6 +31,8 @@ SKIPPED = frozenset(
     }
 )
 
+_METADATA = ".metadata"  # what makes a folder one checkpoint of torch.distributed.checkpoint
+
 
 def copy_tree(source: Path, target: Path, *, share: Iterable[str] = ()) -> list[str]:
     """Copy ``source`` to ``target`` (which must not exist) and answer what was skipped.
@@ -89,6 +91,22 @@ def input_files(source: Path) -> Iterator[tuple[str, Path]]:
         for name in sorted(files):
             place = Path(folder, name)
             yield place.relative_to(source).as_posix(), place
+
+
+def find_written(tree: Path, source: Path) -> list[str]:
+    """What a run wrote into its scratch copy of ``source``: files, and folders that are one
+    checkpoint, relative to the tree."""
+    known = {name: place.stat().st_mtime_ns for name, place in input_files(source)}
+    found: dict[str, None] = {}
+    for name, place in input_files(tree):
+        if known.get(name) == place.stat().st_mtime_ns:
+            continue
+        folder = next(
+            (p for p in Path(name).parents if p != Path() and (tree / p / _METADATA).is_file()),
+            None,
+        )
+        found[folder.as_posix() if folder is not None else name] = None
+    return list(found)
 
 
 def changed_sources(before: Path, after: Path) -> frozenset[str]:

@@ -16,6 +16,7 @@ from fsdp_migrate.verify.launch.ending import End, Ending
 from fsdp_migrate.verify.launch.environment import environment
 from fsdp_migrate.verify.launch.job import Job
 from fsdp_migrate.verify.launch.launcher import (
+    LOG,
     Launcher,
     LaunchMethod,
     has_accelerator,
@@ -177,7 +178,7 @@ class Runner:
             self.plan, job, target=words, logs=logs, worker=self._worker
         )
         try:
-            return Command(command, env=env, cwd=cwd, log=logs / "launcher.log")
+            return Command(command, env=env, cwd=cwd, log=logs / LOG)
         except OSError as error:
             raise PlanError(f"{command[0]} could not be started: {error}") from None
 

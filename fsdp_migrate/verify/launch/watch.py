@@ -133,7 +133,8 @@ def _watch(
         if now - life > (patience.steady if begun else patience.start):
             _ask_for_stacks(run, folder)
             return Watched(-1, now - started, True, now - life, slowest)
-        if failed_at is None and any(folder.glob("exception-*.json")):
+        failed = any(folder.glob("exception-*.json")) or (folder / "spawns").exists()
+        if failed_at is None and failed:
             failed_at = now
         if failed_at is not None and now - failed_at > _PEERS_S:
             processes.end_all(run, folder)

@@ -171,7 +171,7 @@ def _limits(plan: Plan, before: Recording, pair: Pair | None) -> tuple[str, ...]
     if len(before.steps) < _ENOUGH_STEPS:
         limits.append("effects that need three steps or more (zero_grad, schedules)")
     if plan.resume is None:
-        limits.append("saving and loading of checkpoints (--resume-check)")
+        limits.append("resuming from checkpoints (--resume-check)")
     return tuple(limits)
 
 

@@ -63,7 +63,7 @@ class Bench:
         else:
             ending = self.runner.run(job, self._patience(job))
             if cache is not None:
-                baseline.keep(cache, name, ending)
+                baseline.keep(cache, name, ending, self.plan.before)
         self.endings[job.name] = ending
         return ending
 

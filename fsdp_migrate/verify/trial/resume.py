@@ -6,7 +6,6 @@ import dataclasses
 import json
 import shutil
 import subprocess
-from pathlib import Path
 from typing import Any
 
 from fsdp_migrate.verify import inject
@@ -14,7 +13,8 @@ from fsdp_migrate.verify.compare.coverage import NothingShared, listed
 from fsdp_migrate.verify.compare.evidence import distances
 from fsdp_migrate.verify.compare.gate import Gate, Question, plural
 from fsdp_migrate.verify.compare.recording import Recording
-from fsdp_migrate.verify.launch.scratch import input_files
+from fsdp_migrate.verify.events import Role
+from fsdp_migrate.verify.launch.scratch import find_written
 from fsdp_migrate.verify.report.model import Verdict
 from fsdp_migrate.verify.trial.bench import Bench, Settled
 from fsdp_migrate.verify.trial.pair import Pair, Setting, compare_versions
@@ -26,23 +26,6 @@ _SLACK = 1e-3
 """Share of a tensor's largest value by which saved values may differ in float32: how far training
 drifts apart is judged by the gates of the run itself."""
 _COARSE_SLACK = 0.1
-_METADATA = ".metadata"  # what makes a folder one checkpoint of torch.distributed.checkpoint
-
-
-def find_written(tree: Path, source: Path) -> list[str]:
-    """What a run wrote into its scratch copy of ``source``: files, and folders that are one
-    checkpoint, relative to the tree."""
-    known = {name: place.stat().st_mtime_ns for name, place in input_files(source)}
-    found: dict[str, None] = {}
-    for name, place in input_files(tree):
-        if known.get(name) == place.stat().st_mtime_ns:
-            continue
-        folder = next(
-            (p for p in Path(name).parents if p != Path() and (tree / p / _METADATA).is_file()),
-            None,
-        )
-        found[folder.as_posix() if folder is not None else name] = None
-    return list(found)
 
 
 def compare_resumed(bench: Bench, first: Pair) -> Pair:
@@ -91,14 +74,31 @@ def _same_weights(a: Recording, b: Recording) -> bool:
     return not isinstance(apart, NothingShared) and apart.together == 0.0
 
 
-def compare_saved(bench: Bench, first: Pair) -> Gate:
-    """What the migrated program saved is what the original saved, to a plain process."""
+def compare_saved(bench: Bench, first: Pair) -> Gate | None:
+    """What the migrated program wrote is what the original wrote, to a plain process. None where
+    neither wrote anything."""
     asked = Question("saved", "saved files")
     plan = bench.plan
-    trees = [bench.endings[first.setting.job_name(side)].tree for side in ("before", "after")]
-    assert all(tree is not None for tree in trees)
-    names = find_written(Path(str(trees[0])), plan.before)
-    command = [plan.python, str(inject.SAVED), *(str(tree) for tree in trees)]
+    trees = {role: bench.endings[name].tree for role, name in _jobs(bench, first).items()}
+    written = {
+        role: find_written(tree, plan.after if role is Role.AFTER else plan.before)
+        for role, tree in trees.items()
+        if tree is not None
+    }
+    names, theirs = written.get(Role.BEFORE, []), written.get(Role.AFTER, [])
+    if not names and not theirs:
+        return None
+    # What the twin did not write either is named after the time or the process.
+    lasting = [name for name in names if name in written.get(Role.TWIN, names)]
+    missing = [name for name in lasting if name not in theirs]
+    if missing and Role.TWIN in written:
+        says = f"{listed(missing)}: not written after the migration"
+        return asked.fails(says, "a save is left out, moved, or fails and is not noticed")
+    if not names:
+        return asked.note(f"only after the migration: {listed(theirs)}")
+    sides = [str(trees[Role.BEFORE]), str(trees[Role.AFTER])]
+    world = first.evidence.before.world
+    command = [plan.python, str(inject.SAVED), *sides, str(world), str(_slack(first))]
     done = subprocess.run(
         command, input=json.dumps(names), capture_output=True, text=True, check=False
     )
@@ -108,8 +108,8 @@ def compare_saved(bench: Bench, first: Pair) -> Gate:
         return asked.void(f"could not be compared: {lines[-1]}")
     checkpoints = [answer for answer in answers if answer["kind"] == "checkpoint"]
     if not checkpoints:
-        return asked.note(f"none that torch can load: {listed(names)}")
-    slack = _COARSE_SLACK if first.evidence.before.coarse else _SLACK
+        return asked.note(f"none that torch or NumPy can load: {listed(names)}")
+    slack = _slack(first)
     problems = [text for answer in checkpoints for text in _problems(answer, slack)]
     if problems:
         return asked.fails(
@@ -124,12 +124,27 @@ def compare_saved(bench: Bench, first: Pair) -> Gate:
         f"{listed(paths)}: {plural(count, 'value')}, read by plain torch",
         measured=largest,
         allowed=slack,
-        details=tuple(
-            f"{answer['path']} holds {listed(answer['added'])} in addition"
-            for answer in checkpoints
-            if answer["added"]
+        details=(
+            *(
+                f"{answer['path']} holds {listed(answer['added'])} in addition"
+                for answer in checkpoints
+                if answer["added"]
+            ),
+            *(f"only after the migration: {name}" for name in theirs if name not in names),
         ),
     )
+
+
+def _jobs(bench: Bench, first: Pair) -> dict[Role, str]:
+    """The names of the jobs that were compared, by role."""
+    names = {role: first.setting.job_name(role.value) for role in Role}
+    if first.evidence.drawn is not None:
+        names[Role.AFTER] += "-same-start"
+    return {role: name for role, name in names.items() if name in bench.endings}
+
+
+def _slack(first: Pair) -> float:
+    return _COARSE_SLACK if first.evidence.before.coarse else _SLACK
 
 
 def _problems(answer: dict[str, Any], slack: float) -> list[str]:

@@ -10,6 +10,7 @@ from fsdp_migrate.verify.compare.gates import (
     data,
     ending,
     first_step,
+    held,
     shape,
     start,
     state,
@@ -29,12 +30,14 @@ EXACT: tuple[Check, ...] = (
     shape.optimizer_alive,
     shape.same_placement,
     shape.gradients_present,
+    held.same_samplers,
     data.same_inputs,
     data.same_modes,
     data.same_random,
     start.drawn,
     start.same_start,
     data.same_settings,
+    held.same_schedules,
     data.same_memory,
     ending.same_end,
     ending.same_remainder,
@@ -46,8 +49,10 @@ NUMBERS: tuple[Check, ...] = (
     first_step.same_clipping,
     first_step.same_gradient,
     first_step.same_update,
+    start.same_later_start,
     training.same_trajectory,
     training.same_evaluation,
+    held.same_averages,
 )
 
 # Questions about structure, exact again, but less telling than a number that differs.

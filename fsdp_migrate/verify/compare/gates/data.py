@@ -29,7 +29,7 @@ def same_inputs(evidence: Evidence) -> Gate:
             continue
         says = f"step {n + 1}, rank {rank}: other data enters {_ENTERING[what]}"
         hint = "sampler, shuffling or seeding of the data differs"
-        return asked.fails(says, hint)
+        return asked.fails(says, hint, step=n + 1)
     if not seen:
         return asked.note("no tensor was seen entering the model or leaving a DataLoader")
     if computed:
@@ -87,7 +87,7 @@ def same_modes(evidence: Evidence) -> Gate:
                         f"{_evaluating(theirs)} after"
                     )
                     hint = "model.train() or model.eval() was lost, added or moved"
-                    return asked.fails(says, hint)
+                    return asked.fails(says, hint, step=n + 1)
     if not seen:
         return asked.note("no forward of a sharded model was seen")
     return asked.passes(f"the same modules in {seen} forwards")
@@ -141,7 +141,7 @@ def same_settings(evidence: Evidence) -> Gate:
                 f"{plural(len(paired.both), 'parameter')}: {listed(names)}"
             )
             hint = "parameter groups, learning rate or schedule differ"
-            return asked.fails(says, hint)
+            return asked.fails(says, hint, step=n + 1)
     what = listed(kinds[0]) or "optimizers inside backward"
     return asked.passes(f"{what}, same for {plural(len(paired.both), 'parameter')} at every step")
 
@@ -165,7 +165,7 @@ def same_memory(evidence: Evidence) -> Gate | None:
                 side = "before" if paired.only_before else "after"
                 names = paired.only_before or paired.only_after
                 says = f"step {n + 1}: only {side}: {listed(sorted(names))}"
-            return asked.fails(says, hint)
+            return asked.fails(says, hint, step=n + 1)
         wrong = [
             name
             for name, (x, y) in paired.both.items()
@@ -173,7 +173,7 @@ def same_memory(evidence: Evidence) -> Gate | None:
         ]
         if wrong:
             says = f"step {n + 1}: {len(wrong)} of {len(paired.both)} differ: {listed(wrong)}"
-            return asked.fails(says, hint)
+            return asked.fails(says, hint, step=n + 1)
         compared += len(paired.both)
     if not compared:
         return None

@@ -30,6 +30,8 @@ def migrated_code_ran(evidence: Evidence) -> Gate:
         return asked.void(
             "the migrated program never called fully_shard: its model is still FSDP1's"
         )
+    if not kinds[0] and not kinds[1]:
+        return asked.note("no model is sharded on either side: of FSDP this says nothing")
     ran = changed & evidence.after.imported
     if changed and evidence.after.imported and not ran:
         says = f"of {plural(len(changed), 'changed file')} the migrated program imported none"
@@ -260,7 +262,7 @@ def same_units(evidence: Evidence) -> Gate:
     before = {unit.names: unit for unit in evidence.before.units}
     after = {unit.names: unit for unit in evidence.after.units}
     if not before and not after:
-        return asked.void("no FSDP unit on either side")
+        return asked.note("no model is sharded on either side: FSDP was not tried")
     theirs = {name: unit for unit in after.values() for name in unit.names}
     for unit in before.values():
         for name in sorted(unit.names & theirs.keys()):

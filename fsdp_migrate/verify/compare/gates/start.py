@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 
 from fsdp_migrate.verify.compare.coverage import NothingShared, listed, pair
-from fsdp_migrate.verify.compare.envelope import gap
-from fsdp_migrate.verify.compare.evidence import Evidence, distances
+from fsdp_migrate.verify.compare.envelope import beyond, gap, judge, worst
+from fsdp_migrate.verify.compare.evidence import Distances, Evidence, distances
 from fsdp_migrate.verify.compare.gate import Gate, Question, Status, plural
 from fsdp_migrate.verify.compare.recording import Recording, Tensors
 from fsdp_migrate.verify.compare.sketch import Sketch
@@ -15,6 +15,9 @@ _SAME = 1e-7
 """Relative difference of initial values that is no more than one rounding in fp32."""
 
 _SAME_BUFFER = 1e-5
+
+_SAME_LATER = 1e-5
+"""The same for weights that may have been trained before."""
 
 _SIGMAS = 6.0
 """How many standard deviations the statistics of two draws may be apart. One false alarm in half a
@@ -25,11 +28,12 @@ def same_start(evidence: Evidence) -> Gate:
     """The same initial parameters and buffers; copies on several ranks agree."""
     asked = Question("start", "initial weights")
     before, after = evidence.before, evidence.after
-    measured = distances(before.init.params, after.init.params)
+    first = [_from_the_beginning(side) for side in (before, after)]
+    measured = distances(*first)
     if isinstance(measured, NothingShared):
         return asked.fails(f"parameters: {measured}")
     relative = {name: measured.relative(name) for name in measured.by_name}
-    worst = max(relative, key=lambda name: relative[name])
+    most = max(relative, key=lambda name: relative[name])
     apart = [name for name, value in relative.items() if not value <= _SAME]
     hint = "weights are initialised, loaded or broadcast differently (sync_module_states)"
     if apart:
@@ -37,7 +41,7 @@ def same_start(evidence: Evidence) -> Gate:
         unlike = _unlike(before, after) if before.deferred else []
         if unlike:
             return _drawn_from_others(unlike)
-        return asked.fails(says, measured=relative[worst], allowed=_SAME, hint=hint)
+        return asked.fails(says, measured=relative[most], allowed=_SAME, hint=hint)
     split = _divergent(after)
     if split and not _divergent(before):
         says = f"ranks hold different copies of {listed(split)}"
@@ -49,10 +53,51 @@ def same_start(evidence: Evidence) -> Gate:
     details = (f"ranks hold different copies of {listed(split)}, as in the original",) * bool(split)
     return asked.passes(
         f"{plural(len(relative), 'parameter')} and their buffers, equal",
-        measured=relative[worst],
+        measured=relative[most],
         allowed=_SAME,
         details=details,
     )
+
+
+def _from_the_beginning(recording: Recording) -> Tensors:
+    """First values of the parameters that were there before the first step; others may be what was
+    trained until they appeared."""
+    named = recording.init.params.by_name
+    return Tensors({name: v for name, v in named.items() if name not in recording.appeared})
+
+
+def same_later_start(evidence: Evidence) -> Gate | None:
+    """Models that were built later start from the same weights. None where there was none.
+
+    What they start from may have been trained, so rounding counts.
+    """
+    asked = Question("later-start", "weights of later models")
+    names = evidence.before.appeared & evidence.after.appeared
+    if not names:
+        return None
+    measured = distances(evidence.before.init.params, evidence.after.init.params)
+    if isinstance(measured, NothingShared):
+        return asked.fails(f"parameters: {measured}")
+    twin = evidence.twin
+    noise = distances(evidence.before.init.params, twin.init.params) if twin else None
+    quiet = noise if isinstance(noise, Distances) else None
+    judged = [
+        judge(
+            measured.relative(name),
+            floor=max(_SAME_LATER, evidence.floors.gradient),
+            twin=quiet.relative(name) if quiet and name in quiet.by_name else None,
+            where=name,
+        )
+        for name in sorted(names & measured.by_name.keys() - set(evidence.undetermined))
+    ]
+    if not judged:
+        return asked.note("where rounding takes their weights is not certain")
+    wrong = [each for each in judged if not each.ok]
+    hint = "a model that is built when training has begun is initialised or loaded differently"
+    says = f"{plural(len(judged), 'parameter')} of models built later"
+    if wrong:
+        says = f"{len(wrong)} of {says} differ: {listed([each.where for each in wrong])}"
+    return asked.judge(worst(judged), says, hint, ok=not wrong, details=beyond(wrong))
 
 
 def _divergent(recording: Recording) -> list[str]:
@@ -101,9 +146,15 @@ def drawn(evidence: Evidence) -> Gate | None:
         f"{plural(count, 'parameter')} drawn on the meta device, in another order: means and "
         "spreads agree. All else was compared from the original's weights, buffers and random state"
     )
-    return _DRAWN.note(says)
+    copied = sorted(_copied(evidence.drawn.init.params)) if evidence.drawn.drawn_alike else []
+    alike = (f"{_DRAWN_ALIKE}: {listed(copied)}",) if copied else ()
+    return _DRAWN.note(says, details=alike)
 
 
+_DRAWN_ALIKE = (
+    "ranks that are seeded alike drew the same shards, as DTensors do on CPUs; on GPUs each shard "
+    "is drawn from its own part of the stream"
+)
 _DRAWN = Question("drawn", "weights drawn anew")
 
 
@@ -129,6 +180,8 @@ def _unlike(before: Recording, after: Recording) -> list[str]:
         reason = _unlikely(a, b)
         if reason:
             found.append(f"{name} {reason}")
+    if after.drawn_alike:
+        return found
     copied = set(_copied(after.init.params)) - set(_copied(before.init.params))
     return [*found, *(f"{name} has the same values on several ranks" for name in sorted(copied))]
 

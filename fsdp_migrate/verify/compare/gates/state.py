@@ -11,7 +11,7 @@ from fsdp_migrate.verify.compare.evidence import Evidence, distances
 from fsdp_migrate.verify.compare.exact import differences
 from fsdp_migrate.verify.compare.gate import Gate, Question, plural
 from fsdp_migrate.verify.compare.gates.first_step import per_parameter
-from fsdp_migrate.verify.compare.recording import Tensors
+from fsdp_migrate.verify.compare.recording import Buffer, Tensors
 from fsdp_migrate.verify.compare.sketch import length
 
 _BUFFER = 1e-5
@@ -123,6 +123,21 @@ def _gate(
     return asked.judge(shown, says, ok=not wrong, details=noisy or beyond(wrong))
 
 
+def buffers_apart_since(evidence: Evidence) -> int | None:
+    """The step, from 1, after which a buffer first has other values; None when none ever has."""
+    for n in range(evidence.steps):
+        mine, theirs = evidence.before.after[n].buffers, evidence.after.after[n].buffers
+        for x, y in zip(mine, theirs, strict=True):
+            for name in x.keys() & y.keys():
+                if _buffer_gap(x[name], y[name]) > max(_BUFFER, evidence.floors.loss):
+                    return n + 1
+    return None
+
+
+def _buffer_gap(a: Buffer, b: Buffer) -> float:
+    return max(gap(a[2], b[2], scale=math.sqrt(abs(a[3]))), gap(a[3], b[3]))
+
+
 def same_buffers(evidence: Evidence) -> Gate:
     """Final buffers on every rank: names, dtypes, values."""
     asked = Question("buffers", "buffers")
@@ -149,9 +164,8 @@ def same_buffers(evidence: Evidence) -> Gate:
                 return asked.fails(says, hint)
             twin = None
             if noise is not None and name in noise[rank]:
-                c = noise[rank][name]
-                twin = max(gap(a[2], c[2], scale=math.sqrt(abs(a[3]))), gap(a[3], c[3]))
-            apart = max(gap(a[2], b[2], scale=math.sqrt(abs(a[3]))), gap(a[3], b[3]))
+                twin = _buffer_gap(a, noise[rank][name])
+            apart = _buffer_gap(a, b)
             floor = max(_BUFFER, evidence.floors.loss)
             if a[3] and "float" in a[0] and first[rank].get(name) != a:
                 # Averages of activations follow the biases in front of them: so does the running

@@ -1,0 +1,43 @@
+"""What follows from something else is told after it."""
+
+from __future__ import annotations
+
+from fsdp_migrate.verify.compare.evidence import Evidence
+from fsdp_migrate.verify.compare.gate import Gate, Status
+from fsdp_migrate.verify.compare.gates.data import inputs_may_follow
+from fsdp_migrate.verify.compare.gates.state import buffers_apart_since
+
+# Gates about what a program does with a model: they make its outputs others, and so the inputs of
+# a model that it feeds.
+_SAME_STEP = frozenset({"mode"})
+_EARLIER = frozenset(
+    {"settings", "schedules", "optimizer-state", "trajectory", "evaluation", "later-start"}
+)
+_FROM_THE_START = frozenset({"start", "first-loss", "clipping", "gradient", "update"})
+
+
+def causes_first(evidence: Evidence, gates: tuple[Gate, ...]) -> tuple[Gate, ...]:
+    """The gates in an order in which inputs that a model may have made come after what made them
+    others: two models that feed each other differ in their inputs whatever the cause is."""
+    at = next((n for n, g in enumerate(gates) if g.key == "inputs" and g.status is Status.FAIL), -1)
+    if at < 0 or gates[at].step is None or not inputs_may_follow(evidence):
+        return gates
+    inputs, step = gates[at], gates[at].step or 0
+    since = buffers_apart_since(evidence)
+
+    def is_cause(gate: Gate) -> bool:
+        if gate.status is not Status.FAIL or gate.part != inputs.part:
+            return False
+        if gate.key in _SAME_STEP:
+            return gate.step is not None and gate.step <= step
+        if gate.key in _EARLIER:
+            return gate.step is not None and gate.step < step
+        if gate.key == "buffers":
+            return since is not None and since < step
+        return gate.key in _FROM_THE_START and step > 1
+
+    causes = [gate for gate in gates[at + 1 :] if is_cause(gate)]
+    if not causes:
+        return gates
+    rest = [gate for gate in gates[at:] if not any(gate is cause for cause in causes)]
+    return (*gates[:at], *causes, *rest)
