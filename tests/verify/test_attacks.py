@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from fsdp_migrate.verify.launch.warm import WarmServer
+
 from .attacks.attack import FIXTURES, Attack, answer
 from .attacks.pages import ATTACKS
 from .programs import altered
@@ -28,15 +30,15 @@ def parameter(attack: Attack) -> object:
 @pytest.mark.train
 @pytest.mark.attacks
 @pytest.mark.parametrize("attack", [parameter(attack) for attack in ATTACKS])
-def test_an_attack_is_answered_rightly(attack: Attack, tmp_path: Path) -> None:
-    found = answer(attack, tmp_path)
+def test_an_attack_is_answered_rightly(attack: Attack, tmp_path: Path, server: WarmServer) -> None:
+    found = answer(attack, tmp_path, server)
     assert found.result == "right", f"{found.verdict}: {found.says}"
 
 
 @pytest.mark.train
 @pytest.mark.parametrize("attack", [a for a in ATTACKS if str(a) in SAMPLE], ids=str)
-def test_a_sample_is_answered_rightly(attack: Attack, tmp_path: Path) -> None:
-    found = answer(attack, tmp_path)
+def test_a_sample_is_answered_rightly(attack: Attack, tmp_path: Path, server: WarmServer) -> None:
+    found = answer(attack, tmp_path, server)
     assert found.result == "right", f"{found.verdict}: {found.says}"
 
 

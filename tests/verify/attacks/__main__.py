@@ -12,6 +12,7 @@ from pathlib import Path
 from tests.tools.documents import between
 from tests.verify.attacks.attack import Answer, Attack, answer
 from tests.verify.attacks.pages import ATTACKS
+from tests.verify.programs import warm_server
 
 DOCUMENT = Path(__file__).parents[3] / "docs" / "attacks.md"
 RESULTS = ("right", "wrong PASS", "right FAIL", "other cause", "other verdict")
@@ -20,12 +21,15 @@ RESULTS = ("right", "wrong PASS", "right FAIL", "other cause", "other verdict")
 def answers(attacks: Sequence[Attack]) -> list[Answer]:
     """One after the other, each told as it is answered."""
     found = []
-    for attack in attacks:
-        with tempfile.TemporaryDirectory() as name:
-            found.append(answer(attack, Path(name)))
-        print(f"{found[-1].result:<14} {attack}", flush=True)
-        if found[-1].result != "right":
-            print(f"    {found[-1].verdict}: {found[-1].says}", flush=True)
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        with warm_server(sys.executable, folder) as server:
+            for number, attack in enumerate(attacks):
+                (folder / str(number)).mkdir()
+                found.append(answer(attack, folder / str(number), server))
+                print(f"{found[-1].result:<14} {attack}", flush=True)
+                if found[-1].result != "right":
+                    print(f"    {found[-1].verdict}: {found[-1].says}", flush=True)
     return found
 
 

@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
+import contextlib
+import io
 import json
 import re
 import shutil
-import subprocess
-import sys
 import sysconfig
 import venv
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
+from fsdp_migrate import __main__ as commands
+from fsdp_migrate.verify import run
+from fsdp_migrate.verify.launch.warm import WarmServer
 from tests.verify.programs import Replaced, altered
 
 FIXTURES = Path(__file__).parents[3] / "fixtures"
-LIMIT = 400  # seconds for one verification
 
 VERDICTS = {
     "same": {"same_training"},
@@ -99,24 +103,28 @@ class Answer:
         return bool(self.line) and any(first <= self.line <= last for first, last in ranges)
 
 
-def answer(attack: Attack, folder: Path) -> Answer:
-    """Make both versions in ``folder`` and verify them."""
+def answer(attack: Attack, folder: Path, server: WarmServer) -> Answer:
+    """Make both versions in ``folder`` and verify them; ``server`` forks the ranks."""
     trees = {
         side: altered(FIXTURES / attack.program / side, folder / side, getattr(attack, side))
         for side in ("before", "after")
     }
     output = folder / "report.json"
-    command = [sys.executable, "-m", "fsdp_migrate", "verify", "train.py", "--timeout", "40"]
+    command = ["verify", "train.py", "--timeout", "40"]
     for side, tree in trees.items():
         command += [f"--{side}", str(tree)]
     if attack.installed:
         command += ["--python", str(_interpreter(attack, trees["before"], folder))]
     command += [*attack.options, "-q", "-o", str(output), "--", *attack.args]
-    done = subprocess.run(
-        command, cwd=folder, capture_output=True, text=True, timeout=LIMIT, check=False
-    )
-    if not output.exists():
-        raise AssertionError(f"no report: {done.stdout}{done.stderr}")
+    shown = io.StringIO()
+    with (
+        contextlib.chdir(folder),
+        contextlib.redirect_stdout(shown),
+        contextlib.redirect_stderr(shown),
+        mock.patch.object(run, "verify", partial(run.verify, server=server)),
+    ):
+        commands.run(command)
+    assert output.exists(), shown.getvalue()
     report = json.loads(output.read_text(encoding="utf-8"))
     lines = (trees["after"] / "train.py").read_text(encoding="utf-8").splitlines()
     named = [number for number, line in enumerate(lines, 1) if attack.told and attack.told in line]

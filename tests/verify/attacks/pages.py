@@ -1,9 +1,10 @@
 """Reads attacks from the pages beside this file, a page for every class.
 
-A page names the program at its top and then lists attacks, each under a heading that says whether
-the migration is right or wrong. What is replaced stands in blocks of ``diff``: in ``both``
-versions, in ``before`` or in ``after``. The lines of one hunk, kept and removed, stand in the
-program exactly once; ``@@`` divides hunks, and ``+++`` names a file other than ``train.py``.
+A page names the program at its top, and what is replaced for all of it, and then lists attacks, each
+under a heading that says whether the migration is right or wrong. What is replaced stands in blocks
+of ``diff``: in ``both`` versions, in ``before`` or in ``after``. The lines of one hunk, kept and
+removed, stand in the program exactly once; ``@@`` divides hunks, and ``+++`` names a file other
+than ``train.py``.
 """
 
 from __future__ import annotations
@@ -24,15 +25,14 @@ def read(page: Path) -> tuple[Attack, ...]:
     """The attacks of a page."""
     head, *sections = page.read_text(encoding="utf-8").split("\n## ")
     title = head.partition("\n")[0].removeprefix("# ")
-    common = dict(_VALUE.findall(head))
-    return tuple(_attack(title, common, section) for section in sections)
+    return tuple(_attack(title, head, section) for section in sections)
 
 
-def _attack(family: str, common: dict[str, str], section: str) -> Attack:
+def _attack(family: str, head: str, section: str) -> Attack:
     heading, _, body = section.partition("\n")
     kind, _, what = heading.partition(": ")
     assert kind in ("Wrong", "Right"), heading
-    values: dict[str, Any] = {**common, **dict(_VALUE.findall(_BLOCK.sub("", body)))}
+    values: dict[str, Any] = dict(_VALUE.findall(_BLOCK.sub("", head + body)))
     values.setdefault("verdict", "fails" if kind == "Wrong" else "same")
     for name, words in (
         ("verdict", lambda text: text.split(", ")),
@@ -42,7 +42,7 @@ def _attack(family: str, common: dict[str, str], section: str) -> Attack:
     ):
         if name in values:
             values[name] = tuple(words(values[name]))
-    blocks = _BLOCK.findall(body)
+    blocks = _BLOCK.findall(head + body)
     sides = {
         side: tuple(
             change for name, text in blocks if name in ("both", side) for change in _replaced(text)
