@@ -1,6 +1,6 @@
 """Reads attacks from the pages beside this file, a page for every class.
 
-A page names the program at its top, and what is replaced for all of it, and then lists attacks, each
+A page names the program at its top, and what is replaced for all, and then lists attacks, each
 under a heading that says whether the migration is right or wrong. What is replaced stands in blocks
 of ``diff``: in ``both`` versions, in ``before`` or in ``after``. The lines of one hunk, kept and
 removed, stand in the program exactly once; ``@@`` divides hunks, and ``+++`` names a file other
