@@ -6,16 +6,12 @@ from __future__ import annotations
 import sys
 import tempfile
 from collections.abc import Sequence
-from itertools import groupby
 from pathlib import Path
 
-from tests.tools.documents import between
 from tests.verify.attacks.attack import Answer, Attack, answer
 from tests.verify.attacks.pages import ATTACKS
+from tests.verify.attacks.tables import counted, renew
 from tests.verify.programs import warm_server
-
-DOCUMENT = Path(__file__).parents[3] / "docs" / "attacks.md"
-RESULTS = ("right", "wrong PASS", "right FAIL", "other cause", "other verdict")
 
 
 def answers(attacks: Sequence[Attack]) -> list[Answer]:
@@ -33,36 +29,12 @@ def answers(attacks: Sequence[Attack]) -> list[Answer]:
     return found
 
 
-def counted(found: Sequence[Answer]) -> str:
-    """How many attacks of each class ended how."""
-    lines = [f"| class | attacks | {' | '.join(RESULTS)} |", f"|---|{'--:|' * (1 + len(RESULTS))}"]
-    classes = [(name, list(each)) for name, each in groupby(found, lambda a: a.attack.family)]
-    for name, each in [*classes, ("all", list(found))]:
-        numbers = [len(each), *(sum(a.result == result for a in each) for result in RESULTS)]
-        lines.append(f"| {name} | {' | '.join(str(number or '') for number in numbers)} |")
-    return "\n".join(lines)
-
-
-def table(found: Sequence[Answer]) -> str:
-    """Every attack, and what verify says of it."""
-    lines = ["| class | the migration | result | what verify says |", "|---|---|---|---|"]
-    for each in found:
-        says = " ".join(f"{each.verdict}: {each.says}".split()).replace("|", "\\|")
-        says = says if len(says) <= 160 else f"{says[:157]}..."
-        kind = "wrong" if each.attack.wrong else "right"
-        result = each.result if each.result == "right" else f"**{each.result}**"
-        lines.append(f"| {each.attack.family} | {kind}: {each.attack.what} | {result} | {says} |")
-    return "\n".join(lines)
-
-
 def main(words: Sequence[str]) -> int:
     chosen = [a for a in ATTACKS if not words or any(word in str(a) for word in words)]
     found = answers(chosen)
     print(counted(found))
     if not words:
-        text = DOCUMENT.read_text(encoding="utf-8")
-        text = between("counted", text, counted(found))
-        DOCUMENT.write_text(between("attacks", text, table(found)), encoding="utf-8")
+        renew(found)
     return int(any(each.result != "right" for each in found))
 
 

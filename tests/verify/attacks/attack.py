@@ -51,8 +51,6 @@ class Attack:
     """A statement of the migrated program; a pass is right that says its line was not checked."""
     installed: str = ""
     """How the original's package is installed in the interpreter: ``editable`` or ``copied``."""
-    unmet: str = ""
-    """Why verify answers something else today."""
     before: tuple[Replaced, ...] = ()
     after: tuple[Replaced, ...] = ()
 
