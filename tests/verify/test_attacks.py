@@ -16,9 +16,9 @@ from .programs import altered
 
 SAMPLE = (
     "What ran: wrong: learning rate doubled, the package installed editable",
-    "Meta device: wrong: the buffer is not updated",
+    "DDP: wrong: the head is not trained",
     "After the last step: right: eight steps, evaluation and a file",
-    "Own launchers: right: processes of its own",
+    "Own launchers: right: torch.multiprocessing.spawn",
 )
 
 
@@ -54,6 +54,7 @@ def test_every_class_is_attacked_three_times_in_each_direction() -> None:
     assert not few
     names = Counter(map(str, ATTACKS))
     assert {*SAMPLE, *UNMET} <= names.keys()
+    assert not {*SAMPLE} & UNMET.keys()
     assert [name for name, times in names.items() if times > 1] == []
 
 
