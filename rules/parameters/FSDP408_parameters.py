@@ -70,6 +70,7 @@ RULE = Rule(
         "parameters put together",
         "parameter norm over ranks",
         "parameter norm",
+        "norm of a list over ranks",
         "parameter in a collective",
         "hook on a parameter",
         "hook behind a parameter's gradient",
@@ -85,6 +86,7 @@ RULE = Rule(
         Finder(78, parameter_hooks.find_parameter_hooks),
         Finder(79, taken_copies.find_taken_copies),
         Finder(80, vectors.find_flattened_parameters),
+        Finder(81, vectors.find_norms_of_lists),
     ),
 )
 
@@ -160,6 +162,8 @@ def decide(site: Site, study: Study) -> Decision:
         return gathered_gradients.decide_gathered(site, study)
     if site.construct == WRITE:
         return decide_write(site, study)
+    if site.construct == vectors.NORMS:
+        return vectors.decide_norms(site, study)
     if site.construct in {VECTOR, PIECES}:
         return decide_vector(site, study)
     if site.construct in {

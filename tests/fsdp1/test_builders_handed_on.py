@@ -111,3 +111,45 @@ def test_other_questions_are_not(asked: str) -> None:
     after = rewritten(f"{TOP}{asked}\n")
     assert MARKED not in after
     assert asked in after
+
+
+MANAGERS = """\
+import contextlib
+
+
+@contextlib.contextmanager
+def training():
+    yield MADE
+
+
+class Training:
+    def __enter__(self):
+        return MADE
+
+    def __exit__(self, *given):
+        pass
+
+
+"""
+ENTERED = [
+    "with contextlib.ExitStack() as stack:\n    model = stack.enter_context(training())\n    USE",
+    "with contextlib.ExitStack() as stack:\n    model = stack.enter_context(Training())\n    USE",
+    "stack = contextlib.ExitStack()\nmodel = stack.enter_context(training())\nUSE",
+    "model = contextlib.ExitStack().enter_context(contextlib.nullcontext(MADE))\nUSE",
+]
+
+
+@pytest.mark.parametrize("entered", ENTERED)
+def test_what_a_stack_of_contexts_gives_is_followed(entered: str) -> None:
+    program = (MANAGERS + entered).replace("USE", "model.clip_grad_norm_(1.0)")
+    after = rewritten(TOP + program.replace("MADE", "build(net)") + "\n")
+    assert "clip_grad_norm_(model.parameters(), 1.0)" in after
+    assert MARKED not in after
+
+
+@pytest.mark.parametrize("entered", ENTERED)
+def test_other_contexts_give_no_model(entered: str) -> None:
+    program = (MANAGERS + entered).replace("USE", "print(model.state_dict())")
+    after = rewritten(TOP + program.replace("MADE", "torch.nn.Linear(2, 2)") + "\n")
+    assert "print(model.state_dict())" in after
+    assert MARKED not in after

@@ -52,6 +52,7 @@ TRANSPARENT_METHODS = frozenset(
 # Functions that hand back their first argument, at once or when what they give is called.
 TRANSPARENT_CALLS = frozenset({"torch.compile", "torch._dynamo.optimize", "weakref.proxy"})
 HELD_BY = frozenset({"weakref.ref", "weakref.ReferenceType"})
+ENTERING = frozenset({"enter_context", "enter_async_context"})  # of ``contextlib.ExitStack``
 # Methods of containers that give an element.
 TAKING = frozenset({"get", "pop", "popleft"})
 
@@ -152,6 +153,10 @@ class Calls:
             taken = self.containers.taken(node.func.value, module, frame)
             if taken is not None:
                 return taken
+        if last_name(node.func) in ENTERING and node.args:
+            entered = self.tracer.entered(node.args[0], module, frame)
+            if entered is not None:
+                return entered
         if isinstance(callee, Unknown) and not isinstance(node.func, ast.Attribute):
             return [Unknown(node, module, frame, callee.why)]
         if isinstance(callee, Unknown):

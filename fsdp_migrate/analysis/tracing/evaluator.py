@@ -27,6 +27,9 @@ class Evaluator(Protocol):
     ) -> list[Value]:
         """The values that callers, or the call of ``frame``, give a parameter."""
 
+    def entered(self, manager: ast.expr, module: Module, frame: Frame | None) -> list[Value] | None:
+        """What a context manager gives where it is entered; None where nothing tells."""
+
     def callers(self, function: FunctionNode, module: Module) -> list[CallSite]:
         """Every call in the project that may run ``function``."""
 

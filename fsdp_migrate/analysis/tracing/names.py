@@ -210,7 +210,7 @@ class Names:
                 values = self.evaluate(definition.value, module, frame)
                 return self._unpacked(values, definition, module, frame)
             case Kind.ENTER if definition.value is not None:
-                entered = self._entered(definition.value, module, frame)
+                entered = self.entered(definition.value, module, frame)
                 if entered is not None:
                     return self._unpacked(entered, definition, module, frame)
             case Kind.ELEMENT if definition.value is not None:
@@ -222,9 +222,7 @@ class Names:
         }.get(definition.kind, "its value is not written in the source")
         return [Unknown(definition.value or node, module, frame, why)]
 
-    def _entered(
-        self, manager: ast.expr, module: Module, frame: Frame | None
-    ) -> list[Value] | None:
+    def entered(self, manager: ast.expr, module: Module, frame: Frame | None) -> list[Value] | None:
         """What ``with manager as name`` binds: what ``nullcontext`` is given, a generator function
         yields, or ``__enter__`` of the project's own class returns; None of other managers."""
         result: list[Value] = []
@@ -236,7 +234,7 @@ class Names:
         return result or None
 
     def _bound_by(self, value: Value, manager: ast.expr, module: Module) -> list[Value] | None:
-        """As :meth:`_entered`, of one of the values of a manager."""
+        """As :meth:`entered`, of one of the values of a manager."""
         given: list[tuple[ast.expr | None, Module, Frame | None]]
         match value:
             case Made(made_by="contextlib.nullcontext", node=ast.Call(args=[inner])):

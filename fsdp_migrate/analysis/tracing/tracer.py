@@ -81,6 +81,7 @@ class Tracer:
         self.assigning, self.stores = self._attributes.assigning, self._attributes.stores
         self.attribute_at, self.attribute_of = self._attributes.at, self._attributes.of_value
         self.parameter = self._calls.parameter
+        self.entered = self._names.entered
         self.callers, self.calls_named = graph.callers, index.calls_named
         self.built = registries.built
         self.additions, self.models_in = self._containers.additions, self._containers.taken

@@ -11,13 +11,19 @@ import ast
 from collections.abc import Iterator
 
 from fsdp_migrate.analysis.module import Module
+from fsdp_migrate.families.parameters.parameter_numbers import NUMBER
 from fsdp_migrate.families.parameters.parameter_owners import (
     models_concerned,
     models_looped_over,
     models_of_list,
 )
 from fsdp_migrate.families.training_loop.gathered_roots import may_stay_gathered, reshard_line
-from fsdp_migrate.families.training_loop.reductions import reduced_parts
+from fsdp_migrate.families.training_loop.reductions import (
+    MODULES,
+    OF_LISTS,
+    is_reduced,
+    reduced_parts,
+)
 from fsdp_migrate.families.wrapping.gathered import is_gathered
 from fsdp_migrate.fsdp1.construct import Construct
 from fsdp_migrate.fsdp1.site import Site
@@ -34,7 +40,9 @@ WRITTEN = Construct.parse("parameters from a vector")
 PIECES = Construct.parse("parameters put together")
 UTILS = ("torch.nn.utils.", "torch.nn.utils.convert_parameters.")
 TO_VECTOR, FROM_VECTOR = "parameters_to_vector", "vector_to_parameters"
-CATS = frozenset({"torch.cat", "torch.concat", "torch.concatenate"})
+JOINING = frozenset({"cat", "concat", "concatenate", "hstack"})
+CATS = frozenset(f"torch.{name}" for name in JOINING)
+NORMS = Construct.parse("norm of a list over ranks")
 FUNCTIONS = CATS | {f"{u}{name}" for u in UTILS for name in (TO_VECTOR, FROM_VECTOR)}
 FLATTENING = frozenset({"flatten", "view", "reshape", "ravel"})
 PASSING = frozenset({"detach", "clone", "float", "cpu", "contiguous", "to"})
@@ -42,15 +50,13 @@ PASSING = frozenset({"detach", "clone", "float", "cpu", "contiguous", "to"})
 
 def find_flattened_parameters(study: Study, module: Module) -> Iterator[Site]:
     """A site for every vector that parameters of sharded models are put into, or come from."""
-    for call in module.table.calls_by_name.of(
-        (TO_VECTOR, FROM_VECTOR, "cat", "concat", "concatenate")
-    ):
+    for call in module.table.calls_by_name.of({TO_VECTOR, FROM_VECTOR, *JOINING}):
         name = last_name(call.func)
         if name == TO_VECTOR and call.args:
             construct, given = VECTOR, call.args[0]
         elif name == FROM_VECTOR and len(call.args) == 2:
             construct, given = WRITTEN, call.args[1]
-        elif name in {"cat", "concat", "concatenate"} and call.args:
+        elif name in JOINING and call.args:
             construct, given = PIECES, call.args[0]
             if not flattened(given, study, module):
                 continue
@@ -62,6 +68,30 @@ def find_flattened_parameters(study: Study, module: Module) -> Iterator[Site]:
             continue
         if models_of_list(given, study, module):
             yield Site(construct, module, call, call, given)
+
+
+def find_norms_of_lists(study: Study, module: Module) -> Iterator[Site]:
+    """A site for every norm of a list of parameters or gradients that stands under a name."""
+    for call in module.table.calls_by_name.of(OF_LISTS):
+        given = call.args[0] if call.args else None
+        if not isinstance(given, (ast.Name, ast.Attribute)):
+            continue  # what is written at the call is asked about with its loop
+        names = {f"{owner}{last_name(call.func)}" for owner in MODULES}
+        if names.isdisjoint(study.external(call.func, module)):
+            continue
+        if models_of_list(given, study, module) and not is_gathered(call, study, module):
+            construct = NORMS if is_reduced(call, study, module) else NUMBER
+            yield Site(construct, module, call, call, given)
+
+
+def decide_norms(site: Site, study: Study) -> Decision:
+    """Give the program this rank's norms, because it adds those of all ranks up."""
+    given, proposal = present(site.receiver), study.proposal()
+    function = proposal.support(site.module, "own_part", given)
+    proposal.replace(site.module, given, code("list(map({f}, {g}))", f=function, g=given))
+    message = "of this rank's part, which the program adds up"
+    models = models_concerned(site, study)
+    return study.rewritten(site, RULE, message, proposal, models=models)
 
 
 def flattened(given: ast.expr, study: Study, module: Module) -> list[ast.expr]:
