@@ -53,25 +53,33 @@ def decide(site: Site, study: Study) -> Decision:
     if place is None:
         return _kept(site, study, models)
     statement, index = place
-    expressed = expressed_settings.expressed(setting, statement.body[0], site.module, study)
-    if setting.problem and expressed is None:
+    told = bool(setting.problem)
+    asking = [statement.body[0], *filter(_is_for_state, ast.walk(statement))]
+    if told and None in (
+        expressed_settings.expressed(setting, each, site.module, study) for each in asking
+    ):
         return _kept(site, study, models)
     if any(isinstance(n, (ast.Yield, ast.YieldFrom)) for b in statement.body for n in ast.walk(b)):
         return _kept(site, study, models)  # other code runs in it
     # Sharded states are what a model gives of itself: nobody need be told.
-    if setting.kind == "FULL" and _is_felt_elsewhere(
-        statement, call, site, study, is_here=expressed is not None
-    ):
+    if setting.kind == "FULL" and _is_felt_elsewhere(statement, call, site, study, is_here=told):
         return _kept(site, study, models)
     proposal = study.proposal()
     proposal.unwrap(site.module, statement, index)
-    if expressed is not None:
+    if told:
         proposal.claims.kept.add(call)  # the calls inside read its arguments
         message = "context removed, its calls say the kind"
         return study.rewritten(site, RULE.code, message, proposal, models=models)
     review = sharded_files.review(setting, models, study, site.module)
     message = f"context removed ({setting})"
     return study.rewritten(site, RULE.code, message, proposal, models=models, review=review)
+
+
+def _is_for_state(node: ast.AST) -> bool:
+    """Whether a call asks for a state, or loads one."""
+    method = node.func if isinstance(node, ast.Call) else None
+    name = method.attr if isinstance(method, ast.Attribute) else ""
+    return "state_dict" in name and name != "state_dict_type"
 
 
 def _kept(site: Site, study: Study, models: Iterable[Constructor]) -> Decision:

@@ -41,9 +41,7 @@ def decide(site: Site, study: Study) -> Decision:
     # DCP knows one first rank, FSDP1 one for each group of ranks that shard a model, and what is
     # around sharded parts was on every rank.
     several = bool(parts) or not all(meshes.is_sharded_by_all(m, study) for m in models)
-    told, at_run_time = expressed_settings.choose(
-        setting, site, study, natively=not (several or strategies.is_replicated(models, study))
-    )
+    told, at_run_time = expressed_settings.choose(setting, site, study)
     problem = "" if told or at_run_time else setting.problem
     unknown = bool(problem) and problem == setting.problem
     if not isinstance(site.node, ast.Call):

@@ -10,7 +10,6 @@ from fsdp_migrate.families.checkpoints import (
     state_dict_settings,
     training_order,
 )
-from fsdp_migrate.families.wrapping import offloading
 from fsdp_migrate.families.wrapping.sharded_parts import sharded_parts
 from fsdp_migrate.fsdp1.site import Site
 from fsdp_migrate.planning.context import Study
@@ -37,8 +36,7 @@ def decide(site: Site, study: Study) -> Decision:
     setting = state_dict_settings.effective_setting(setting, models, study)
     if own := state_dict_settings.kept_own(setting, site, RULE.code, models, study):
         return own
-    natively = not held and not _needs_support(site, models, study)
-    told, at_run_time = expressed_settings.choose(setting, site, study, natively=natively)
+    told, at_run_time = expressed_settings.choose(setting, site, study)
     problem = "" if told or at_run_time else setting.problem
     unknown = bool(problem) and problem == setting.problem
     call = site.node
@@ -70,7 +68,10 @@ def decide(site: Site, study: Study) -> Decision:
     module = site.module
     state, strict = bound["state_dict"], bound.get("strict")
     others = any("DistributedDataParallel" in getattr(v, "made_by", "") for v in found.others)
-    if at_run_time or (setting.kind == "FULL" and _needs_support(site, models, study)):
+    if at_run_time or (
+        setting.kind == "FULL"
+        and loaded_states.needs_support(site.node, site.module, models, study)
+    ):
         message = "load_model_state_dict" if at_run_time else "load_full_model"
         name = proposal.support(module, message, call)
         flag = code(", strict={s}", s=strict) if strict is not None else code("")
@@ -149,11 +150,3 @@ def _native(
 def _may_have_group(model: Constructor) -> bool:
     """Whether a model may be on some of the ranks only: a broadcast needs all of them."""
     return model.may_have("process_group") or model.may_have("device_mesh")
-
-
-def _needs_support(site: Site, models: frozenset[Constructor], study: Study) -> bool:
-    """Whether ``set_model_state_dict`` would not do: it wants all tensors on one device, and
-    does not know names that ``torch.compile`` gave."""
-    is_used = not isinstance(site.module.table.parents[site.node], ast.Expr)
-    apart = any(offloading.may_offload(m, study) for m in models) or study.may_ignore(models)
-    return is_used or apart or study.project.mentions("torch.compile")

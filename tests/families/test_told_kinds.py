@@ -100,3 +100,18 @@ def test_a_method_of_the_classs_own_is_its_own() -> None:
     source = DERIVED.replace('if parse(torch.__version__) < parse("2.0.1")', "if True")
     _, files = migrate({"train.py": source})
     assert "    model.set_state_dict_type(model, kind)\n" in files["train.py"]
+
+
+@pytest.mark.parametrize(
+    "argument", ["process_group=settings.group", "sharding_strategy=ShardingStrategy.NO_SHARD"]
+)
+def test_a_state_that_options_do_not_describe_keeps_the_context(argument: str) -> None:
+    """Of models on some of the ranks, and of replicated ones, which FSDP1 gave whole."""
+    source = PROGRAM.replace("BODY", "state = model.state_dict()")
+    source = source.replace("FSDP(net)", f"FSDP(net, {argument})")
+    source = source.replace(
+        "import torch\n", "import torch\nfrom torch.distributed.fsdp import ShardingStrategy\n", 1
+    )
+    _, files = migrate({"train.py": source})
+    assert "with state_dict_type(model, settings.kind, settings.config):" in files["train.py"]
+    assert ASKED not in files["train.py"]

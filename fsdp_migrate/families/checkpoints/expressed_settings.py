@@ -14,7 +14,7 @@ from fsdp_migrate.analysis import dataclass_fields
 from fsdp_migrate.analysis.flow import access_path
 from fsdp_migrate.analysis.module import Module
 from fsdp_migrate.analysis.values import Made
-from fsdp_migrate.families.checkpoints import first_rank, ranks
+from fsdp_migrate.families.checkpoints import first_rank, loaded_states, ranks
 from fsdp_migrate.families.checkpoints.hoisting_places import Place
 from fsdp_migrate.families.checkpoints.settings_in_force import setters
 from fsdp_migrate.families.checkpoints.state_dict_settings import (
@@ -22,6 +22,8 @@ from fsdp_migrate.families.checkpoints.state_dict_settings import (
     Setting,
     is_for_run_time,
 )
+from fsdp_migrate.families.wrapping import meshes, strategies
+from fsdp_migrate.families.wrapping.sharded_parts import sharded_parts
 from fsdp_migrate.fsdp1 import api as fsdp1
 from fsdp_migrate.fsdp1.site import Site
 from fsdp_migrate.planning.context import Study
@@ -57,6 +59,8 @@ def expressed(
     call = setting.set_by
     if call is None or setting.gone or not _stands_in_block(node, call, module):
         return None
+    if not _is_native(node, module, study):
+        return None
     if study.run_time_states and setters(study):
         return None  # a model that is set to a kind would give that in the block as well
     bound = bind_arguments(call, TYPE_ARGUMENTS) or {}
@@ -78,11 +82,11 @@ def expressed(
 
 
 def choose(
-    setting: Setting, site: Site, study: Study, *, optim: bool = False, natively: bool = True
+    setting: Setting, site: Site, study: Study, *, optim: bool = False
 ) -> tuple[Expressed | None, bool]:
     """How a state is asked for whose kind the code does not tell: by what says the kind, or whether
     a support function asks the model. Neither, where the code tells it or nothing does."""
-    found = expressed(setting, site.node, site.module, study, optim=optim) if natively else None
+    found = expressed(setting, site.node, site.module, study, optim=optim)
     return found, found is None and is_for_run_time(setting, study)
 
 
@@ -100,6 +104,22 @@ def doubt(told: Expressed | None, site: Site, place: Place | None, study: Study)
     """What may differ where a state of the kind is got, in the end at ``place``."""
     by_first = told is not None and first_rank.is_read_by_first(site, place, study)
     return "" if told is None or by_first else told.review
+
+
+def _is_native(node: ast.AST, module: Module, study: Study) -> bool:
+    """Whether options say all that a state of a model, or its loading, asked of FSDP1."""
+    match node:
+        case ast.Call(
+            func=ast.Attribute(value=subject, attr="state_dict" | "load_state_dict" as attr)
+        ):
+            parts = sharded_parts(subject, module, study)
+            models = study.models(subject, module).constructors
+        case _:
+            return True
+    if attr == "load_state_dict":
+        return not parts and not loaded_states.needs_support(node, module, models, study)
+    by_all = all(meshes.is_sharded_by_all(model, study) for model in models)
+    return not parts and by_all and not strategies.is_replicated(models, study)
 
 
 def _is_full(kind: ast.expr) -> str:

@@ -6,7 +6,10 @@ import ast
 
 from fsdp_migrate.analysis.module import Module
 from fsdp_migrate.families.checkpoints.snapshots import LOOPS
+from fsdp_migrate.families.wrapping import offloading
 from fsdp_migrate.fsdp1.references import enclosing_function
+from fsdp_migrate.planning.context import Study
+from fsdp_migrate.planning.model import Constructor
 
 
 def is_read_again(state: ast.expr, load: ast.Call, module: Module) -> bool:
@@ -55,3 +58,13 @@ def _is_of_another_key(name: ast.Name, key: object, module: Module) -> bool:
 def _is_part(value: ast.expr, name: str) -> bool:
     """``saved = saved["model"]``."""
     return any(isinstance(node, ast.Name) and node.id == name for node in ast.walk(value))
+
+
+def needs_support(
+    load: ast.AST, module: Module, models: frozenset[Constructor], study: Study
+) -> bool:
+    """Whether ``set_model_state_dict`` would not do: it wants all tensors on one device, and
+    does not know names that ``torch.compile`` gave."""
+    is_used = not isinstance(module.table.parents[load], ast.Expr)
+    apart = any(offloading.may_offload(m, study) for m in models) or study.may_ignore(models)
+    return is_used or apart or study.project.mentions("torch.compile")
