@@ -169,6 +169,7 @@ def test_resumes_the_same(case: Case, launcher: Launcher, scripts: Scripts, tmp_
     for version in versions:
         run(version, case.save, version)
     expected = run("before", case.resume, "before")
+    assert not accounted(expected, f"by_hand/{case.program}/before").caveat
     for version in versions:
         for saved_by in {"before", version} if version != "before" else ():
             after = run(version, case.resume, saved_by)
