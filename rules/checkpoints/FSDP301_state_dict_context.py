@@ -54,10 +54,7 @@ def decide(site: Site, study: Study) -> Decision:
         return _kept(site, study, models)
     statement, index = place
     told = bool(setting.problem)
-    asking = [statement.body[0], *filter(_is_for_state, ast.walk(statement))]
-    if told and None in (
-        expressed_settings.expressed(setting, each, site.module, study) for each in asking
-    ):
+    if told and not expressed_settings.expressed(setting, statement.body[0], site.module, study):
         return _kept(site, study, models)
     if any(isinstance(n, (ast.Yield, ast.YieldFrom)) for b in statement.body for n in ast.walk(b)):
         return _kept(site, study, models)  # other code runs in it
@@ -73,13 +70,6 @@ def decide(site: Site, study: Study) -> Decision:
     review = sharded_files.review(setting, models, study, site.module)
     message = f"context removed ({setting})"
     return study.rewritten(site, RULE.code, message, proposal, models=models, review=review)
-
-
-def _is_for_state(node: ast.AST) -> bool:
-    """Whether a call asks for a state, or loads one."""
-    method = node.func if isinstance(node, ast.Call) else None
-    name = method.attr if isinstance(method, ast.Attribute) else ""
-    return "state_dict" in name and name != "state_dict_type"
 
 
 def _kept(site: Site, study: Study, models: Iterable[Constructor]) -> Decision:

@@ -64,6 +64,13 @@ def test_a_model_that_is_set_to_a_kind_elsewhere_keeps_the_context() -> None:
     assert ASKED not in text
 
 
+def test_an_optimizers_own_load_in_the_block_is_none_of_the_models() -> None:
+    body = "state = model.state_dict()\n        settings.optimizer.load_state_dict(settings.state)"
+    more = "\n\ncompiled = torch.compile\n"  # of which whole loads have to know
+    assert ASKED in after(body, more)
+    assert ASKED not in after(f"{body}\n        model.load_state_dict(state)", more)
+
+
 DERIVED = """\
 import torch
 from packaging.version import parse

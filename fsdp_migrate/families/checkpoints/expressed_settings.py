@@ -25,6 +25,7 @@ from fsdp_migrate.families.checkpoints.state_dict_settings import (
 from fsdp_migrate.families.wrapping import meshes, strategies
 from fsdp_migrate.families.wrapping.sharded_parts import sharded_parts
 from fsdp_migrate.fsdp1 import api as fsdp1
+from fsdp_migrate.fsdp1.model_values import is_taken_for_model
 from fsdp_migrate.fsdp1.site import Site
 from fsdp_migrate.planning.context import Study
 from fsdp_migrate.planning.edits import Code, code
@@ -57,9 +58,11 @@ def expressed(
     """How the code at ``node`` can ask for the kind of state, of a model or of its optimizer; None
     if it cannot."""
     call = setting.set_by
-    if call is None or setting.gone or not _stands_in_block(node, call, module):
+    block = block_of_context(call, module) if call is not None else None
+    if call is None or block is None or setting.gone:
         return None
-    if not _is_native(node, module, study):
+    asking = [node, *filter(_is_for_state, ast.walk(block))]
+    if not all(_stands_in_block(n, call, module) and _is_native(n, module, study) for n in asking):
         return None
     if study.run_time_states and setters(study):
         return None  # a model that is set to a kind would give that in the block as well
@@ -106,6 +109,13 @@ def doubt(told: Expressed | None, site: Site, place: Place | None, study: Study)
     return "" if told is None or by_first else told.review
 
 
+def _is_for_state(node: ast.AST) -> bool:
+    """Whether a call asks for a state, or loads one."""
+    method = node.func if isinstance(node, ast.Call) else None
+    name = method.attr if isinstance(method, ast.Attribute) else ""
+    return "state_dict" in name and name != "state_dict_type"
+
+
 def _is_native(node: ast.AST, module: Module, study: Study) -> bool:
     """Whether options say all that a state of a model, or its loading, asked of FSDP1."""
     match node:
@@ -116,6 +126,8 @@ def _is_native(node: ast.AST, module: Module, study: Study) -> bool:
             models = study.models(subject, module).constructors
         case _:
             return True
+    if not (parts or models or is_taken_for_model(subject, module, study.tracer)):
+        return True  # an optimizer's
     if attr == "load_state_dict":
         return not parts and not loaded_states.needs_support(node, module, models, study)
     by_all = all(meshes.is_sharded_by_all(model, study) for model in models)
