@@ -118,7 +118,7 @@ class Steps:
         session.extent.begin()
         session.goes_on()
         self.first_look()
-        if self._callers < session.explorer.callers and not session.config.timing:
+        if self._callers < session.explorer.callers and not session.quiet:
             self._look_again()  # a model that was built since then, or a part called by itself
 
     def backward_ends(self) -> None:
