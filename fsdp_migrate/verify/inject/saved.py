@@ -2,7 +2,8 @@
 
 ``saved.py BEFORE AFTER RANKS SLACK`` takes a JSON list of paths on standard input, and answers with
 one JSON object a path on standard output: ``{"path", "kind": "checkpoint" or "other", "problem",
-"missing", "added", "parts", "shapes", "apart": [[name, difference, size], ...]}``.
+"missing", "added", "parts", "shapes", "dtypes": [[name, text], ...],
+"apart": [[name, difference, size], ...]}``.
 A path is a file or, for ``torch.distributed.checkpoint``, a folder. Files that every rank wrote for
 itself may be cut otherwise if together they hold the same, within the slack.
 """
@@ -20,7 +21,7 @@ from typing import Any
 Totals = tuple[float, float, float]
 """Sum and sum of squares of some values, and the scale to see differences of them in."""
 
-_DIFFERENCES = ("missing", "added", "parts", "shapes", "apart")
+_DIFFERENCES = ("missing", "added", "parts", "shapes", "dtypes", "apart")
 
 
 def main() -> None:
@@ -163,7 +164,7 @@ def _leaves(value: Any, path: str = "") -> Any:
 def _differences(mine: dict[str, Any], theirs: dict[str, Any]) -> dict[str, Any]:
     import torch
 
-    parts, shapes, apart = [], [], []
+    parts, shapes, dtypes, apart = [], [], [], []
     for name in mine.keys() & theirs.keys():
         a, b = mine[name], theirs[name]
         if type(b).__name__ in ("DTensor", "ShardedTensor") and type(a) is torch.Tensor:
@@ -172,8 +173,12 @@ def _differences(mine: dict[str, Any], theirs: dict[str, Any]) -> dict[str, Any]
             apart.append([name, abs(float(a) - float(b)), abs(float(a))])
         elif isinstance(a, torch.Tensor) and isinstance(b, torch.Tensor):
             if a.shape != b.shape or a.dtype != b.dtype:
-                shapes.append(f"{name} is {_described(a)} before, {_described(b)} after")
-            elif a.numel():
+                said = f"{name} is {_described(a)} before, {_described(b)} after"
+                if a.shape != b.shape:
+                    shapes.append(said)
+                else:
+                    dtypes.append([name, said])
+            if a.shape == b.shape and a.numel():
                 a, b = a.double(), b.double()
                 apart.append([name, (a - b).abs().max().item(), a.abs().max().item()])
     return {
@@ -181,6 +186,7 @@ def _differences(mine: dict[str, Any], theirs: dict[str, Any]) -> dict[str, Any]
         "added": sorted(set(theirs) - set(mine)),
         "parts": sorted(parts),
         "shapes": sorted(shapes),
+        "dtypes": sorted(dtypes),
         "apart": sorted(apart),
     }
 

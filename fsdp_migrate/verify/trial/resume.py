@@ -110,7 +110,16 @@ def compare_saved(bench: Bench, first: Pair) -> Gate | None:
     if not checkpoints:
         return asked.note(f"none that torch or NumPy can load: {listed(names)}")
     slack = _slack(first)
+    last = first.evidence.before.after[-1].buffers[0]
+    # FSDP1 saves buffers in the dtype that they had before buffer_dtype, FSDP2 as they are.
+    cast = [
+        (answer["path"], name, says)
+        for answer in checkpoints
+        for name, says in answer.get("dtypes", [])
+    ]
+    kept = [says for _, name, says in cast if name.rpartition("/")[2] in last]
     problems = [text for answer in checkpoints for text in _problems(answer, slack)]
+    problems += [f"{path}: {says}" for path, _, says in cast if says not in kept]
     if problems:
         return asked.fails(
             problems[0],
@@ -130,6 +139,7 @@ def compare_saved(bench: Bench, first: Pair) -> Gate | None:
                 for answer in checkpoints
                 if answer["added"]
             ),
+            *(f"a buffer as it is computed with: {says}" for says in kept),
             *(f"only after the migration: {name}" for name in theirs if name not in names),
         ),
     )
