@@ -7,8 +7,9 @@ given. Migrated it asks in FSDP2's way, and says nothing when a user still hands
 from __future__ import annotations
 
 import ast
+import os
 from dataclasses import replace
-from pathlib import PurePath
+from pathlib import Path
 
 from fsdp_migrate.analysis.module import Module
 from fsdp_migrate.fsdp1 import api as fsdp1
@@ -55,8 +56,19 @@ def _is_for_users(definition: Definition, module: Module, study: Study) -> bool:
     return not any(
         _mentions(name, other, definition)
         for other in study.project.modules
-        if not other.is_test and EXAMPLES.isdisjoint(PurePath(other.display).parts)
+        if not other.is_test and not _is_example(other, study)
     )
+
+
+def _is_example(module: Module, study: Study) -> bool:
+    """Whether a file stands in a directory of examples of what was given."""
+    below = module.path.relative_to(study.cache(_common))
+    return not EXAMPLES.isdisjoint(below.parts)
+
+
+def _common(study: Study) -> Path:
+    """The directory that all files are in."""
+    return Path(os.path.commonpath([each.path.parent for each in study.project.modules]))
 
 
 def _mentions(name: str, module: Module, definition: Definition) -> bool:

@@ -142,6 +142,7 @@ def test_the_name_of_a_file_tells_its_format_or_the_option_does(
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
 def test_a_command_that_is_ended_cleans_up(number: int) -> None:
     cleaned = []
+    outside = signal.signal(number, signal.SIG_DFL)  # nohup may have had it ignored
     before = signal.getsignal(number)
 
     def work() -> None:
@@ -153,10 +154,13 @@ def test_a_command_that_is_ended_cleans_up(number: int) -> None:
                 os.kill(os.getpid(), number)  # impatience changes nothing
                 cleaned.append(number)
 
-    with pytest.raises(KeyboardInterrupt):
-        work()
-    assert cleaned == [number]
-    assert signal.getsignal(number) == before
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            work()
+        assert cleaned == [number]
+        assert signal.getsignal(number) == before
+    finally:
+        signal.signal(number, outside)
 
 
 @pytest.mark.train

@@ -56,7 +56,7 @@ def test_functions_of_a_project_are_trained_with_both_optimizers(
     answer = answering(capfdbinary)("verify")
     assert answer.code == 0, answer.out + answer.err
     verdict = " ".join(answer.out[answer.out.index("VERDICT") :].split())
-    assert "4 steps, 2 ranks" in verdict
+    assert "steps 1 to 4 of a program that went on, 2 ranks" in verdict
     assert "with --optimizer adamw and with --optimizer sgd" in verdict
     assert "2 backward calls each" in answer.out
     assert "netpack.model:build" in answer.out

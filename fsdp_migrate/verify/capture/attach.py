@@ -111,6 +111,9 @@ class _Hooks:
 
         replace(wrapper, "__init__", init)
         self._watch_forward(wrapper)
+        if self.config.observe:
+            session = self.session
+            Uses(self.config.tree, session.recorder.write, lambda: session.steps).install()
 
     def _ddp_imported(self, name: str) -> None:
         self._watch_forward(sys.modules[name].DistributedDataParallel)
@@ -131,9 +134,6 @@ class _Hooks:
                     leave(self.session, module, output)
 
         replace(wrapper, "forward", forward)
-        if self.config.observe:
-            session = self.session
-            Uses(self.config.tree, session.recorder.write, lambda: session.steps).install()
 
     def fsdp2_imported(self) -> None:
         pre, post = fsdp_internals.eager(self._pre), fsdp_internals.eager(self._post)
