@@ -45,6 +45,8 @@ def told_elsewhere(node: ast.expr, module: Module, tracer: Tracer) -> str:
     path, here = access_path(node), _method_around(node, module)
     if path is None or here is None or not path.startswith("self."):
         return ""
+    if isinstance(node, ast.Attribute) and tracer.assigned_later(node, module):
+        return ""
     if models(tracer.evaluate(node, module), tracer):
         return ""
     for call in _statics_given(path, module, tracer):

@@ -228,10 +228,6 @@ STAYING = {
         "test_it.py": "from unittest import mock\n\nfrom train import FSDP, build\n\n\n"
         'def test():\n    with mock.patch("train.example.FSDP"):\n        build(1)\n',
     },
-    "for others": {
-        "package/__init__.py": FSDP + BUILD,
-        "user.py": "from package import FSDP\nkind = FSDP\n",
-    },
 }
 
 

@@ -93,7 +93,9 @@ ONLY = "assert kind == StateDictType.FULL_STATE_DICT, 'not implemented'"
 
 
 def test_what_a_function_insists_on_is_all_that_a_parameter_is() -> None:
-    assert "state_dict_type" not in rewritten(ASSERTED.replace("FIRST", ONLY))
+    text = rewritten(ASSERTED.replace("FIRST", ONLY))
+    assert "full_state_dict=True" in text
+    assert "state_dict_type" not in text
 
 
 @pytest.mark.parametrize(
@@ -106,7 +108,8 @@ def test_what_a_function_insists_on_is_all_that_a_parameter_is() -> None:
     ],
 )
 def test_a_parameter_that_may_be_another_is_any(first: str) -> None:
-    assert "state_dict_type" in rewritten(ASSERTED.replace("FIRST", first))
+    text = rewritten(ASSERTED.replace("FIRST", first))
+    assert 'full_state_dict=self.kind.name == "FULL_STATE_DICT"' in text
 
 
 NESTED = """\

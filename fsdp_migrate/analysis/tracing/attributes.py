@@ -138,6 +138,14 @@ class Attributes:
             return None
         return moment if of_self or self._is_made_before(owner, moment, module) else None
 
+    def assigned_later(self, node: ast.Attribute, module: Module) -> bool:
+        """Whether ``__init__`` assigns ``self.a.b`` only after ``node`` has asked for it."""
+        moment, path = self.order.moment(node, module), access_path(node)
+        if moment is None or path is None:
+            return False
+        definitions = module.flow(module.table.scopes[moment.function]).definitions
+        return any(d.path == path and moment.precedes(d.node, module) for d in definitions)
+
     def _is_made_before(self, path: str, moment: Moment, module: Module) -> bool:
         """Whether ``__init__`` itself made what a path stands for."""
         definitions = module.flow(module.table.scopes[moment.function]).definitions

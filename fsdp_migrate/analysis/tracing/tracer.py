@@ -79,6 +79,7 @@ class Tracer:
         self.external_bases = classes.external_bases
         self.has_attribute = self._attributes.has_attribute
         self.assigning, self.stores = self._attributes.assigning, self._attributes.stores
+        self.assigned_later = self._attributes.assigned_later
         self.attribute_at, self.attribute_of = self._attributes.at, self._attributes.of_value
         self.parameter = self._calls.parameter
         self.entered = self._names.entered
