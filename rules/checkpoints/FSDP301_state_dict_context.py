@@ -130,7 +130,8 @@ def _asks(
     method = call.func if isinstance(call.func, ast.Attribute) else None
     names = study.external(call.func, module)
     if any(name.startswith("torch.") for name in names):
-        return False
+        # Outside of the block FSDP's functions ask which kind is set.
+        return is_here and is_below and any("optim_state_dict" in name for name in names)
     if method is not None and method.attr in STATES:
         path = (access_path(method.value) or "").lower()
         if any(word in path for word in OTHERS):
