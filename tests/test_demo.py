@@ -61,9 +61,8 @@ def test_the_rewritten_demo_trains_the_same(
     assert answer.code == 0, answer.out + answer.err
     lines = answer.out.splitlines()
     assert lines[2] == "after    the same, rewritten in a scratch copy"
-    assert lines[-1].startswith(
-        "VERDICT  PASS  same training: steps 1 to 6 of a program that went on, 2 ranks, "
-    )
+    went = "steps 1 to 6 of a program that went on, 2 ranks, "
+    assert lines[-1].startswith(f"VERDICT  PASS  same training: {went}")
     header = next(n for n, line in enumerate(lines) if line.startswith("step"))
     for name in ("loss before", "loss after", "|diff|", "allowed", "norm before", "norm after"):
         assert name in lines[header]
