@@ -17,10 +17,11 @@ from fsdp_migrate.fsdp1.site import Site
 from fsdp_migrate.migration import outside_users
 from fsdp_migrate.migration.finding import is_unsure
 from fsdp_migrate.planning import branches, pages
-from fsdp_migrate.planning.context import Failure, Study, sentences
+from fsdp_migrate.planning.context import Failure, Study
 from fsdp_migrate.planning.edits import Mark
 from fsdp_migrate.planning.model import Constructor, Decision
 from fsdp_migrate.planning.outcome import Outcome
+from fsdp_migrate.planning.prose import sentences
 from fsdp_migrate.planning.rule import CODE, LoadedRule
 
 COMMON = fsdp1.OF_MODELS - fsdp1.ONLY_MODELS  # what many other objects have as well

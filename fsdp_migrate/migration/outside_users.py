@@ -13,10 +13,11 @@ from pathlib import Path
 
 from fsdp_migrate.analysis.module import Module
 from fsdp_migrate.fsdp1 import api as fsdp1
-from fsdp_migrate.planning.context import Study, sentences
+from fsdp_migrate.planning.context import Study
 from fsdp_migrate.planning.edits import Mark
 from fsdp_migrate.planning.model import Decision
 from fsdp_migrate.planning.outcome import Outcome
+from fsdp_migrate.planning.prose import sentences
 from fsdp_migrate.syntax.trees import Definition
 
 TAKES_FSDP2 = (

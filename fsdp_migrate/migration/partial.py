@@ -15,10 +15,11 @@ from fsdp_migrate.families.wrapping import vocabulary, wrap_contexts
 from fsdp_migrate.fsdp1.construct import Construct, ConstructKind
 from fsdp_migrate.fsdp1.site import Site
 from fsdp_migrate.migration import caught, guard_place
-from fsdp_migrate.planning.context import Study, sentences
+from fsdp_migrate.planning.context import Study
 from fsdp_migrate.planning.edits import Code, Edit, Insert, Mark, code, join
 from fsdp_migrate.planning.model import Decision, Guard
 from fsdp_migrate.planning.outcome import Outcome
+from fsdp_migrate.planning.prose import sentences
 from fsdp_migrate.syntax import guards
 
 # What makes models: left, nothing of what is done to them may be migrated.

@@ -11,10 +11,10 @@ from packaging.version import Version
 from fsdp_migrate.analysis.module import Module
 from fsdp_migrate.fsdp1.construct import Construct
 from fsdp_migrate.migration.holding import hold_back
-from fsdp_migrate.planning.context import sentences
 from fsdp_migrate.planning.edits import Edit, Mark, Support
 from fsdp_migrate.planning.model import Decision, Guard
 from fsdp_migrate.planning.outcome import Outcome
+from fsdp_migrate.planning.prose import sentences
 from fsdp_migrate.planning.target import DEFAULT_TARGET
 from fsdp_migrate.rewriting import cells
 

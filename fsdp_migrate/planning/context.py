@@ -25,6 +25,7 @@ from fsdp_migrate.planning.model import Cause, Constructor, Conversion, Decision
 from fsdp_migrate.planning.naming import Namer
 from fsdp_migrate.planning.outcome import Outcome
 from fsdp_migrate.planning.proposal import Claims, Proposal
+from fsdp_migrate.planning.prose import sentences
 from fsdp_migrate.planning.rule import LoadedRule, Registry
 from fsdp_migrate.planning.shard_plan import ShardPlan
 from fsdp_migrate.planning.target import DEFAULT_TARGET
@@ -32,20 +33,8 @@ from fsdp_migrate.syntax.trees import block_of
 
 Cached = TypeVar("Cached")
 
-
 SCOPES = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
 LOOPS = (ast.For, ast.AsyncFor, ast.While)  # their variables may be in the value
-
-
-def sentences(*parts: str) -> str:
-    """Reasons and next steps as prose: a capital in front, a full stop behind."""
-    return " ".join(f"{_capital(part).rstrip('.')}." for part in parts if part)
-
-
-def _capital(text: str) -> str:
-    """A capital letter in front, unless the first word is code."""
-    first = text.split(" ", 1)[0]
-    return text[0].upper() + text[1:] if first.rstrip(",:").isalpha() else text
 
 
 @dataclass(frozen=True, eq=False)

@@ -9,10 +9,11 @@ from fsdp_migrate.families.wrapping import strategies
 from fsdp_migrate.families.wrapping.strategies_met import strategies_met
 from fsdp_migrate.fsdp1.references import enclosing_function
 from fsdp_migrate.fsdp1.site import Site
-from fsdp_migrate.planning.context import Study, sentences
+from fsdp_migrate.planning.context import Study
 from fsdp_migrate.planning.edits import Code, code
 from fsdp_migrate.planning.model import Constructor, Decision
 from fsdp_migrate.planning.proposal import Proposal
+from fsdp_migrate.planning.prose import sentences
 from fsdp_migrate.planning.rule import Rule
 from fsdp_migrate.syntax.expressions import last_name
 from fsdp_migrate.syntax.trees import FUNCTIONS, block_of

@@ -7,9 +7,10 @@ from fsdp_migrate.analysis.flow import access_path
 from fsdp_migrate.analysis.module import Module
 from fsdp_migrate.analysis.values import Function
 from fsdp_migrate.fsdp1.site import Site
-from fsdp_migrate.planning.context import Study, sentences
+from fsdp_migrate.planning.context import Study
 from fsdp_migrate.planning.edits import code
 from fsdp_migrate.planning.model import Decision
+from fsdp_migrate.planning.prose import sentences
 from fsdp_migrate.planning.rule import Rule
 from fsdp_migrate.syntax.expressions import names_in
 from fsdp_migrate.syntax.kinds import of_kind

@@ -13,9 +13,10 @@ from fsdp_migrate.families.checkpoints import ranks
 from fsdp_migrate.families.checkpoints.first_rank import is_first
 from fsdp_migrate.families.checkpoints.hoisting_places import Place, Standing
 from fsdp_migrate.fsdp1.site import Site
-from fsdp_migrate.planning.context import Study, sentences
+from fsdp_migrate.planning.context import Study
 from fsdp_migrate.planning.edits import Code, code
 from fsdp_migrate.planning.proposal import Proposal
+from fsdp_migrate.planning.prose import sentences
 from fsdp_migrate.syntax.kinds import of_kind
 
 

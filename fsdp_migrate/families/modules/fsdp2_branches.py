@@ -6,9 +6,10 @@ from dataclasses import replace
 
 from fsdp_migrate.fsdp1.site import Site
 from fsdp_migrate.planning.branches import Branch
-from fsdp_migrate.planning.context import Study, sentences
+from fsdp_migrate.planning.context import Study
 from fsdp_migrate.planning.model import Decision
 from fsdp_migrate.planning.outcome import Outcome
+from fsdp_migrate.planning.prose import sentences
 
 RULE = "FSDP404"
 

@@ -11,9 +11,10 @@ from fsdp_migrate.analysis.values import Class, Made
 from fsdp_migrate.families.checkpoints import pretrained, state_dict_settings
 from fsdp_migrate.fsdp1 import unwrapping
 from fsdp_migrate.fsdp1.site import Site
-from fsdp_migrate.planning.context import Study, sentences
+from fsdp_migrate.planning.context import Study
 from fsdp_migrate.planning.edits import code
 from fsdp_migrate.planning.model import Constructor, Decision
+from fsdp_migrate.planning.prose import sentences
 from fsdp_migrate.syntax.trees import FUNCTIONS
 
 RULE = "FSDP406"

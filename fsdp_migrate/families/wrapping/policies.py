@@ -10,11 +10,10 @@ from __future__ import annotations
 import ast
 import contextlib
 import itertools
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from enum import Enum, auto
 
-from fsdp_migrate.analysis.flow import access_path
 from fsdp_migrate.analysis.module import Module
 from fsdp_migrate.analysis.values import (
     Computed,
@@ -28,10 +27,16 @@ from fsdp_migrate.analysis.values import (
     Values,
 )
 from fsdp_migrate.families.wrapping import policy_lists
+from fsdp_migrate.families.wrapping.policy_functions import (
+    answers,
+    gives_labels,
+    is_truth,
+    looks_everywhere,
+    minds_order,
+)
 from fsdp_migrate.fsdp1 import api as fsdp1
 from fsdp_migrate.planning.context import Study
 from fsdp_migrate.planning.model import Constructor
-from fsdp_migrate.syntax.expressions import last_name, names_in
 from fsdp_migrate.syntax.trees import FUNCTIONS
 
 
@@ -118,8 +123,8 @@ def _read_one(value: Value, study: Study) -> Policy:
         case External(name=name):
             return _named(fsdp1.canonical(name), value)
         case Function():
-            looks = _looks_everywhere(value) and not _minds_order(value, study)
-            labels = looks and bool(_labels(_statements(value)))
+            looks = looks_everywhere(value) and not minds_order(value, study)
+            labels = looks and gives_labels(value)
             parts = _asked_by(value, study)
             return Policy(
                 Kind.WALK,
@@ -186,7 +191,7 @@ def _partial(value: Made, call: ast.Call, study: Study) -> Policy:
         case ["lambda_auto_wrap_policy"]:
             function = _argument(call, -1, "lambda_fn")
             asked = study.tracer.evaluate(function, module, value.frame)
-            if any(isinstance(v, Function) and _minds_order(v, study) for v in asked):
+            if any(isinstance(v, Function) and minds_order(v, study) for v in asked):
                 return Policy(Kind.WALK, module, call)  # FSDP1 asks it while it wraps
             return Policy(Kind.PREDICATE, module, call, function)
         case ["size_based_auto_wrap_policy"]:
@@ -258,107 +263,8 @@ def _refuse_dicts(values: Values) -> None:
     for value in values:
         if not isinstance(value, Function):
             raise Unreadable("the function given to CustomPolicy cannot be followed")
-        if not all(map(_is_truth, _answers(value))):
+        if not all(map(is_truth, answers(value))):
             raise Unreadable("the CustomPolicy may return arguments for single modules")
-
-
-def _answers(function: Function) -> list[ast.expr]:
-    """What a function or lambda returns; a bare ``return`` is left out."""
-    node = function.node
-    if isinstance(node, ast.Lambda):
-        return [node.body]
-    return [r.value for r in ast.walk(node) if isinstance(r, ast.Return) and r.value is not None]
-
-
-def _looks_everywhere(function: Function) -> bool:
-    """Whether a policy looks into every module, and counts no parameters.
-
-    ``if recurse: return True``, then a test of the module; or ``return recurse or ...``. What it
-    writes down first at the parts of a module is there when it is asked for these.
-    """
-    node, statements = function.node, _statements(function)
-    match statements[len(_labels(statements)) :]:
-        case [ast.If(test=ast.Name(id="recurse"), body=[ast.Return(value=answer)]), *_]:
-            looks = isinstance(answer, ast.Constant) and answer.value is True
-        case [ast.Return(value=ast.BoolOp(op=ast.Or(), values=[ast.Name(id="recurse"), *_]))]:
-            looks = True
-        case [ast.BoolOp(op=ast.Or(), values=[ast.Name(id="recurse"), *_])]:
-            looks = True
-        case _:
-            looks = False
-    arguments = node.args
-    accepted = {a.arg for a in (*arguments.args, *arguments.kwonlyargs)} - {"self", "cls"}
-    known = accepted <= ASKED and (accepted == ASKED or arguments.kwarg is not None)
-    asked = [n.id for n in ast.walk(node) if isinstance(n, ast.Name) and n.id in SIZES]
-    once = sum(isinstance(n, ast.Name) and n.id == "recurse" for n in ast.walk(node)) == 1
-    kept = arguments.kwarg is None or arguments.kwarg.arg not in names_in(node)
-    return looks and known and once and kept and not asked
-
-
-def _statements(function: Function) -> Sequence[ast.AST]:
-    """The statements of a function behind its docstring, or the expression of a lambda."""
-    node = function.node
-    match [node.body] if isinstance(node, ast.Lambda) else node.body:
-        case [ast.Expr(value=ast.Constant()), *rest] | rest:
-            return rest
-
-
-def _labels(statements: Sequence[ast.AST]) -> list[ast.AST]:
-    """What comes first of a policy function if it gives a part of the module a constant attribute:
-    ``if isinstance(module, Decoder): module.output.is_unit = True``."""
-
-    def is_label(node: ast.AST) -> bool:
-        match node:
-            case ast.If(test=ast.Call(func=ast.Name(id="isinstance")), body=body, orelse=[]):
-                return all(map(is_label, body))
-            case ast.Assign(targets=[ast.Attribute() as target], value=ast.Constant()):
-                return (access_path(target) or "").startswith("module.")
-        return False
-
-    return list(itertools.takewhile(is_label, statements))
-
-
-ASKED = frozenset({"module", "recurse", "nonwrapped_numel"})  # what FSDP1 gives a policy
-SIZES = frozenset({"nonwrapped_numel"})
-# Calls that change what the next answer may be.
-CHANGES = frozenset({"add", "append", "discard", "extend", "next", "pop", "remove", "update"})
-
-
-def _minds_order(function: Function, study: Study) -> bool:
-    """Whether a policy function's answers depend on what was asked or sharded before."""
-    for node in ast.walk(function.node):
-        if isinstance(node, (ast.Global, ast.Nonlocal)):
-            return True
-        if isinstance(node, ast.Call) and last_name(node.func) in CHANGES:
-            return True
-        if isinstance(node, (ast.Name, ast.Attribute)):
-            names = study.external(node, function.module)
-            if fsdp1.FSDP in {fsdp1.canonical(n) for n in names}:
-                return True
-    return False
-
-
-# Calls that answer a question.
-QUESTIONS = frozenset(
-    {"isinstance", "issubclass", "hasattr", "callable", "bool", "any", "all"}
-    | {"startswith", "endswith", "issubset", "issuperset", "isdisjoint"}
-)
-
-
-def _is_truth(node: ast.expr) -> bool:
-    """Whether an expression is certainly True or False."""
-    match node:
-        case ast.Constant(value=value):
-            return isinstance(value, bool) or value is None
-        case ast.Compare() | ast.UnaryOp(op=ast.Not()):
-            return True
-        case ast.BoolOp(values=values):
-            return all(map(_is_truth, values))
-        case ast.IfExp(body=body, orelse=orelse):
-            return _is_truth(body) and _is_truth(orelse)
-        case ast.Call(func=ast.Name(id=name)) | ast.Call(func=ast.Attribute(attr=name)):
-            return name in QUESTIONS
-    return False
 
 
 def import_of(node: ast.AST, module: Module) -> ast.AST | None:
