@@ -65,7 +65,7 @@ def test_two_machines_that_meet_through_torchrun(tmp_path: Path) -> None:
         reports = list(machines.map(machine, range(2)))
     for report in reports:
         assert report.verdict is Verdict.SAME, text.render(report)
-        assert "2 steps, 2 ranks" in report.says
+        assert "steps 1 to 2 of a program that went on, 2 ranks" in report.says
     assert (tmp_path / "verify-meeting").is_dir()
 
 
