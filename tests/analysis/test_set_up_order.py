@@ -92,3 +92,31 @@ def test_a_part_of_what_init_made_is_plain_before_it_is_wrapped() -> None:
 def test_a_part_of_what_it_was_given_may_be_wrapped_already() -> None:
     _, after = migrate({"example.py": PARTS.format(made="pair") + "\n\nTrainer(Pair())\n"})
     assert "self.first = self.pair.net.state_dict()" not in after["example.py"]
+
+
+def test_a_base_class_may_call_it_as_well() -> None:
+    based = TRAINER.replace(
+        "class Trainer:", "from frames import Runner\n\n\nclass Trainer(Runner):"
+    )
+    filled = based.format(before="self.load(path)", after="pass", later="pass")
+    _, after = migrate({"example.py": filled})
+    assert PLAIN not in after["example.py"]
+
+
+def test_a_part_that_another_file_wraps_as_well_may_be_wrapped() -> None:
+    trainer = (
+        "from torch.distributed.fsdp import FullyShardedDataParallel as FSDP\n"
+        "from pair import Pair\n\n\nclass Trainer:\n    def __init__(self):\n"
+        "        self.pair = Pair()\n        {first}\n        {second}\n"
+    )
+    ask = "self.state = self.pair.net.state_dict()"
+    wrap = "self.pair.net = FSDP(self.pair.net)"
+    pair = "from torch import nn\n\n\nclass Pair:\n    def __init__(self):\n"
+    files = {
+        "pair.py": pair + "        self.net = nn.Linear(2, 2)\n",
+        "early.py": trainer.format(first=ask, second=wrap),
+        "late.py": trainer.format(first=f"{wrap}; {ask}", second="pass"),
+    }
+    _, after = migrate(files)
+    assert ask not in after["early.py"]
+    assert ask not in after["late.py"]

@@ -114,7 +114,7 @@ class Attributes:
     def of_instance(self, cls: Class, attr: str, node: ast.AST, module: Module) -> list[Value]:
         """The values of an attribute of a class and its instances."""
         moment = self._moment(cls, attr, node, module)
-        key = (cls.node, attr if moment is None else f"{attr} before line {moment.line}")
+        key = (cls.node, attr if moment is None else f"{attr} before {moment.name}")
         found = self.answers.ask(key, lambda: self.of_class(cls, attr, moment), node, module)
         return list(found) or [Unknown(node, module, why=f"{attr} is set outside these paths")]
 

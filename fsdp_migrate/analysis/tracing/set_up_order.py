@@ -12,8 +12,10 @@ from dataclasses import dataclass
 from fsdp_migrate.analysis.flow import access_path
 from fsdp_migrate.analysis.module import Module
 from fsdp_migrate.analysis.project import Project
+from fsdp_migrate.syntax.expressions import last_name
 from fsdp_migrate.syntax.trees import FUNCTIONS
 
+OWN_BASES = frozenset({"object", "ABC"})  # that call no method of a class
 LOOPS = (ast.For, ast.AsyncFor, ast.While)
 
 
@@ -25,6 +27,11 @@ class Moment:
     module: Module
     line: int
 
+    @property
+    def name(self) -> str:
+        """What tells it from all others."""
+        return f"{self.module.path}:{self.line}"
+
     def precedes(self, statement: ast.AST, module: Module) -> bool:
         """Whether a statement of the same function runs later."""
         if module is not self.module or getattr(statement, "lineno", 0) <= self.line:
@@ -33,6 +40,8 @@ class Moment:
 
 
 class SetUpOrder:
+    """Tells up to which line of ``__init__`` alone the places in a class run."""
+
     def __init__(self, project: Project) -> None:
         self.project = project
         self._called: dict[ast.AST, Moment | None] = {}
@@ -54,6 +63,8 @@ class SetUpOrder:
         cls = module.table.parents[method]
         if not isinstance(cls, ast.ClassDef) or method.decorator_list:
             return None
+        if any(last_name(base) not in OWN_BASES for base in cls.bases):
+            return None  # a base class may call it as well
         first = next((s for s in cls.body if getattr(s, "name", "") == "__init__"), None)
         if not isinstance(first, ast.FunctionDef) or not first.args.args:
             return None

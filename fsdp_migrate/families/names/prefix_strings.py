@@ -87,16 +87,16 @@ def decide_prefix_string(site: Site, study: Study) -> Decision:
     name = name or key_prefixes.changed_name(site.string, site.module)
     if name is not None and not (models and model_names.is_models(name, site.module, study)):
         return _for_names_with_it(site, study)
+    message = "FSDP2 has no such part in its names"
+    if not spelled:
+        return study.left(site, RULE, message, "drop what was done for FSDP1's names")
     return study.left(
         site,
         RULE,
-        "FSDP2 has no such part in its names"
-        + (", and it is not seen whose name this is" if spelled else ""),
-        "write it without that part where it is for names of a model; what FSDP1 saved keeps it"
-        if spelled
-        else "drop what was done for FSDP1's names",
-        models=models if spelled else (),
-        quiet=spelled,
+        f"{message}, and it is not seen whose name this is",
+        "write it without that part where it is for names of a model; what FSDP1 saved keeps it",
+        models=models,
+        quiet=True,
     )
 
 
