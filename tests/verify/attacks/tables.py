@@ -6,6 +6,7 @@ import re
 from collections.abc import Sequence
 from itertools import groupby
 from pathlib import Path
+from tempfile import gettempdir
 
 from tests.tools.documents import between
 from tests.verify.attacks.attack import Answer
@@ -28,7 +29,8 @@ def table(found: Sequence[Answer]) -> str:
     """Every attack, and what verify says of it."""
     lines = ["| class | the migration | result | what verify says |", "|---|---|---|---|"]
     for each in found:
-        says = " ".join(f"{each.verdict}: {each.says}".split()).replace("|", "\\|")
+        said = re.sub(rf"{re.escape(gettempdir())}/\S+?/\d+/", "", each.says)
+        says = " ".join(f"{each.verdict}: {said}".split()).replace("|", "\\|")
         says = says if len(says) <= 160 else f"{says[:157]}..."
         kind = "wrong" if each.attack.wrong else "right"
         result = each.result if each.result == "right" else f"**{each.result}**"
