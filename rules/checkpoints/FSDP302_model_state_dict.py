@@ -9,6 +9,7 @@ from fsdp_migrate.families.checkpoints import (
     hoisting,
     hoisting_places,
     holders,
+    other_wrappers,
     settings_in_force,
     snapshots,
     state_dict_settings,
@@ -99,7 +100,7 @@ def decide(site: Site, study: Study) -> Decision:
                 new = _copied(new, site, proposal, place)
             message = f"a copy of {message}"
         if others and setting.kind == "FULL":
-            new = _of_others(new, site, proposal, place)
+            new = _of_others(new, site, proposal, place, study, is_whole=not parts)
     if place is not None:
         message += f", gathered above '{place.guard}'"
     review, marked = hoisting.hoist(site, found_at, new, "state", proposal, RULE.code)
@@ -183,13 +184,22 @@ def _copied_parts(site: Site, proposal: Proposal, place: hoisting_places.Place |
 
 
 def _of_others(
-    state: Code, site: Site, proposal: Proposal, place: hoisting_places.Place | None
+    state: Code,
+    site: Site,
+    proposal: Proposal,
+    place: hoisting_places.Place | None,
+    study: Study,
+    *,
+    is_whole: bool,
 ) -> Code:
     """A state in which DDP's model keeps the names that it has in files."""
     near = site.node if place is None else place.statement
-    ddp = proposal.name(site.module, "torch.nn.parallel", "DistributedDataParallel", near)
     model = hoisting.expression_at(site.subject, place)
-    return code("({m}.state_dict() if isinstance({m}, {d}) else {s})", m=model, d=ddp, s=state)
+    own = code("{m}.state_dict()", m=model)
+    chosen = other_wrappers.choice(
+        state, own, model, site.module, near, study, proposal, is_whole=is_whole
+    )
+    return code("({a} if {t} else {b})", a=chosen.where_true, t=chosen.test, b=chosen.otherwise)
 
 
 def _by_support(

@@ -6,6 +6,7 @@ from fsdp_migrate.analysis.values import Class
 from fsdp_migrate.families.checkpoints import (
     expressed_settings,
     loaded_states,
+    other_wrappers,
     settings_in_force,
     state_dict_settings,
     training_order,
@@ -81,18 +82,20 @@ def decide(site: Site, study: Study) -> Decision:
         whole = told.full if told else "True"
         new = _native(site, call, bound, models, setting, study, proposal, whole)
     if not at_run_time and setting.kind == "FULL" and others:
-        ddp = proposal.name(module, "torch.nn.parallel", "DistributedDataParallel", call)
-        parts: dict[str, Code | ast.expr | str] = {
-            "c": code("{c}", c=call),
-            "m": site.subject,
-            "d": ddp,
-            "n": new,
+        as_before = code("{c}", c=call)
+        chosen = other_wrappers.choice(
+            new, as_before, site.subject, module, call, study, proposal, is_whole=not held
+        )
+        written: dict[str, Code | ast.expr | str] = {
+            "a": chosen.where_true,
+            "t": chosen.test,
+            "b": chosen.otherwise,
         }
         if isinstance(module.table.parents[call], ast.Expr):
-            branches = "if isinstance({m}, {d}):\n    {c}\nelse:\n    {n}"
-            proposal.replace_statement(module, site.statement, Code(branches, parts))
+            branches = "if {t}:\n    {a}\nelse:\n    {b}"
+            proposal.replace_statement(module, site.statement, Code(branches, written))
         else:
-            proposal.replace(module, call, Code("({c} if isinstance({m}, {d}) else {n})", parts))
+            proposal.replace(module, call, Code("({a} if {t} else {b})", written))
     else:
         proposal.replace(module, call, new)
     return study.rewritten(site, RULE.code, message, proposal, models=models)

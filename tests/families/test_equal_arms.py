@@ -92,22 +92,20 @@ NATIVE = "StateDictOptions(full_state_dict=True, broadcast_from_rank0=True)"
         (
             "model.load_state_dict(saved)",
             """\
-    if isinstance(model, DistributedDataParallel):
-        model.load_state_dict(saved)
-    else:
+    if isinstance(model, FSDPModule):
         set_model_state_dict(""",
         ),
         (
             "if saved:\n        model.load_state_dict(saved)  # all of it\n    print(model)",
             """\
-        if isinstance(model, DistributedDataParallel):
-            model.load_state_dict(saved)""",
+        if isinstance(model, FSDPModule):
+            set_model_state_dict(""",
         ),
         (
             "if saved: model.load_state_dict(saved)",
             """\
-        if isinstance(model, DistributedDataParallel):
-            model.load_state_dict(saved)""",
+        if isinstance(model, FSDPModule):
+            set_model_state_dict(""",
         ),
     ],
 )
@@ -121,6 +119,18 @@ def test_a_statement_becomes_a_statement(load: str, expected: str) -> None:
 def test_a_result_that_is_used_stays_an_expression() -> None:
     after = rewritten(LOADING.replace("LOAD", "missing = model.load_state_dict(saved)"))
     line = " ".join(after.split())
+    assert "if isinstance(model, FSDPModule) else model.load_state_dict(saved)" in line
+
+
+def test_a_compiled_pattern_is_no_model() -> None:
+    load = "import re\n    re.compile('model')\n    model.load_state_dict(saved)"
+    assert "isinstance(model, FSDPModule)" in rewritten(LOADING.replace("LOAD", load))
+
+
+def test_a_compiled_model_is_told_by_ddp() -> None:
+    """What ``torch.compile`` gives is no FSDPModule."""
+    load = "model = torch.compile(model)\n    missing = model.load_state_dict(saved)"
+    line = " ".join(rewritten(LOADING.replace("LOAD", load)).split())
     assert "load_state_dict(saved) if isinstance(model, DistributedDataParallel) else" in line
 
 

@@ -1,0 +1,57 @@
+"""Models that may be sharded, under DDP or neither, in one line: they are told apart."""
+
+from __future__ import annotations
+
+import ast
+import re
+from typing import NamedTuple
+
+from fsdp_migrate.analysis.module import Module
+from fsdp_migrate.fsdp1.api import PACKAGE
+from fsdp_migrate.planning.context import Study
+from fsdp_migrate.planning.edits import Code, code
+from fsdp_migrate.planning.proposal import Proposal
+
+
+COMPILED = re.compile(r"(?<!\bre)\.compile\b|import compile\b")
+
+
+class Choice(NamedTuple):
+    test: Code
+    where_true: Code
+    otherwise: Code
+
+
+def choice(
+    sharded: Code,
+    own: Code,
+    model: Code | ast.expr | str,
+    module: Module,
+    near: ast.AST,
+    study: Study,
+    proposal: Proposal,
+    *,
+    is_whole: bool,
+) -> Choice:
+    """What is done with a sharded model, and with any other.
+
+    A model that is neither sharded nor under DDP often has no process group, which DCP's functions
+    may need: it is treated as before. Only where a model in the project is compiled, or where
+    its parts are sharded and not the whole, it has no class that says so, and DDP's is asked for.
+
+    sharded: the code for a sharded model; own: the model's own method, as it was.
+    is_whole: the model itself is sharded, not only parts of it.
+    """
+    if is_whole and not _compiles(study):
+        name = proposal.name(module, PACKAGE, "FSDPModule", near)
+        return Choice(code("isinstance({m}, {n})", m=model, n=name), sharded, own)
+    name = proposal.name(module, "torch.nn.parallel", "DistributedDataParallel", near)
+    return Choice(code("isinstance({m}, {n})", m=model, n=name), own, sharded)
+
+
+def _compiles(study: Study) -> bool:
+    """Whether any file may compile a model: what ``torch.compile`` gives is no ``FSDPModule``."""
+    return any(
+        module.mentions("compile") and COMPILED.search(module.source.text) is not None
+        for module in study.project.modules
+    )
