@@ -12,7 +12,6 @@ from fsdp_migrate.planning.context import Study
 from fsdp_migrate.planning.edits import Code, code
 from fsdp_migrate.planning.proposal import Proposal
 
-
 COMPILED = re.compile(r"(?<!\bre)\.compile\b|import compile\b")
 
 
