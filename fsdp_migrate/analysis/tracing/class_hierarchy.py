@@ -29,6 +29,7 @@ class ClassHierarchy:
         self._by_names = by_names
         self._lineages: dict[ast.ClassDef, list[Class]] = {}
         self._families: dict[ast.ClassDef, list[Class]] = {}
+        self._outside: dict[ast.ClassDef, frozenset[str]] = {}
         self._members: dict[ast.ClassDef, frozenset[ast.ClassDef]] = {}
 
     def lineage(self, cls: Class) -> list[Class]:
@@ -73,12 +74,16 @@ class ClassHierarchy:
 
     def external_bases(self, cls: Class) -> frozenset[str]:
         """Dotted names of every base class outside the project, however far up."""
+        if cls.node in self._outside:
+            return self._outside[cls.node]
         found: set[str] = set()
         for related in self.lineage(cls):
             for base in related.node.bases:
                 for value in self.evaluate(base, related.module):
                     if isinstance(value, External):
                         found.add(value.name)
+        if self.is_settled(cls):
+            self._outside[cls.node] = frozenset(found)
         return frozenset(found)
 
     def derived(self, name: str) -> list[Class]:
