@@ -217,8 +217,10 @@ def _looked_up(study: Study, module: Module) -> Iterator[tuple[ast.expr, str]]:
     for call in module.table.calls_by_name.of(IMPORTERS | BY_NAME):
         called = _called(call)
         if called in IMPORTERS and call.args:
-            names = {_text(v) for a in call.args[:3] for v in study.values(a, module)}
-            known = [n for n in names if fsdp1.is_module(n) or fsdp1.canonical(n)]
+            spelled = study.cache(_spelled)  # nothing else can be asked for by name
+            given = call.args[:3] if spelled else ()
+            names = {_text(v) for a in given for v in study.values(a, module)}
+            known = spelled & names
             if known and not _goes_on_to_fsdp2(call, module):
                 yield call, sorted(known)[0]
         elif called in BY_NAME and len(call.args) > 1:
@@ -236,6 +238,16 @@ def _looked_up(study: Study, module: Module) -> Iterator[tuple[ast.expr, str]]:
             key = node.slice.value if is_key and isinstance(node.slice, ast.Constant) else ""
             if fsdp1.is_module(str(key)) and not _goes_on_to_fsdp2(node, module):
                 yield node, str(key)
+
+
+def _spelled(study: Study) -> frozenset[str]:
+    """The strings of the project that are dotted names of FSDP1's."""
+    texts = (str(s.value) for module in study.project.modules for s in module.table.strings)
+    return frozenset(
+        text
+        for text in texts
+        if text.startswith("torch.") and (fsdp1.is_module(text) or fsdp1.canonical(text))
+    )
 
 
 def _member(

@@ -26,6 +26,8 @@ NAMED = {
     "import_module by a constant": "import importlib\n"
     'NAME = "torch.distributed.fsdp.fully_sharded_data_parallel"\n'
     "m = importlib.import_module(NAME)",
+    "import_module by two literals": "import importlib\n"
+    'm = importlib.import_module("torch.distributed" ".fsdp")',
     "__import__": '__import__("torch.distributed.fsdp", fromlist=["CPUOffload"])',
     "sys.modules": 'import sys\nm = sys.modules["torch.distributed.fsdp"]',
     "mock.patch": 'from unittest.mock import patch\npatch("torch.distributed.fsdp.CPUOffload")',

@@ -89,6 +89,10 @@ class Answers:
         self._lowest, self._changed = lowest, changed
         return result
 
+    def is_final(self, node: ast.expr) -> bool:
+        """Whether it is known for good what an expression may be."""
+        return (node, None) in self.final
+
     def _begin(self) -> None:
         self._lowest, self._changed, self._steps = _NONE, False, 0
         self._assumed.clear()

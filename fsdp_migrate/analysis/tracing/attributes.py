@@ -15,6 +15,7 @@ from fsdp_migrate.analysis.tracing.functions import exits, has_decorator, is_dat
 from fsdp_migrate.analysis.tracing.names import Names
 from fsdp_migrate.analysis.tracing.project_index import ProjectIndex
 from fsdp_migrate.analysis.tracing.set_up_order import Moment, SetUpOrder
+from fsdp_migrate.analysis.tracing.settled_index import SettledIndex
 from fsdp_migrate.analysis.values import (
     Class,
     External,
@@ -54,6 +55,9 @@ class Attributes:
         self.classes = classes
         self.names = names
         self.order = SetUpOrder(index.project)
+        self._stores_by_class = SettledIndex(
+            lambda name: index.attribute_stores.get(name, ()), self._receivers
+        )
         self._stored: dict[Module, dict[ast.AST, frozenset[str]]] = {}
         self._stores_found: dict[tuple[ast.ClassDef, str], list[tuple[Method, Definition]]] = {}
 
@@ -170,20 +174,18 @@ class Attributes:
                 result += self.names.defined(definition, owner, related.module, None)
             if is_dataclass(related.node):
                 result += self._field_arguments(related, attr)
-        for store, store_module in self.index.attribute_stores.get(attr, []):
-            if moment is not None and moment.precedes(store, store_module):
-                continue
-            receiver = store.value
-            if any(
-                isinstance(v, (Made, Class)) and self._is_family(v, cls)
-                for v in self.evaluate(receiver, store_module)
-            ):
+        for store, store_module in self._stores_by_class.of(attr, self.classes.members(cls)):
+            if moment is None or not moment.precedes(store, store_module):
                 result += self._stored_value(store, store_module)
         return result
 
-    def _is_family(self, value: Made | Class, cls: Class) -> bool:
-        found = value if isinstance(value, Class) else value.callee
-        return isinstance(found, Class) and found.node in {c.node for c in self.classes.family(cls)}
+    def _receivers(self, item: tuple[ast.Attribute, Module]) -> tuple[set[ast.AST], bool]:
+        """The classes whose attribute is assigned, or that of whose instances."""
+        store, module = item
+        values = self.evaluate(store.value, module)
+        owners = [v.callee if isinstance(v, Made) else v for v in values]
+        found: set[ast.AST] = {owner.node for owner in owners if isinstance(owner, Class)}
+        return found, self.answers.is_final(store.value)
 
     def class_binding(self, binding: Binding, cls: Class) -> list[Value]:
         """What a binding in the body of a class makes of an attribute."""

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Hashable, Iterator
 
 from fsdp_migrate.analysis.module import Module
+from fsdp_migrate.analysis.tracing.answers import Answers
 from fsdp_migrate.analysis.tracing.attributes import Attributes
 from fsdp_migrate.analysis.tracing.class_hierarchy import ClassHierarchy
 from fsdp_migrate.analysis.tracing.evaluator import Evaluator
@@ -16,6 +17,7 @@ from fsdp_migrate.analysis.tracing.functions import (
     is_static,
 )
 from fsdp_migrate.analysis.tracing.project_index import ProjectIndex
+from fsdp_migrate.analysis.tracing.settled_index import SettledIndex
 from fsdp_migrate.analysis.values import Class, Function, FunctionNode, Made, Partial, Unknown
 from fsdp_migrate.syntax.expressions import last_name
 from fsdp_migrate.syntax.trees import FUNCTIONS
@@ -40,6 +42,14 @@ def _is_on_super(call: ast.Call) -> bool:
     return False
 
 
+def _class_around(call: ast.Call, where: Module) -> Class | None:
+    """The class of the method that a call stands in."""
+    scope = where.table.within[call].function()
+    around = scope.node if scope is not None else None
+    cls = class_of_method(around, where) if isinstance(around, FUNCTIONS) else None
+    return Class(cls, where) if cls is not None else None
+
+
 class CallGraph:
     """The callers of functions, methods and constructors, found when they are asked for."""
 
@@ -49,13 +59,19 @@ class CallGraph:
         index: ProjectIndex,
         classes: ClassHierarchy,
         attributes: Attributes,
+        answers: Answers,
     ) -> None:
         self.tracer = tracer
         self.evaluate = tracer.evaluate
         self.index = index
         self.classes = classes
         self.attributes = attributes
+        self.answers = answers
         self._callers: dict[FunctionNode, list[CallSite]] = {}
+        self._calls = SettledIndex(lambda name: index.calls.get(name, ()), self._run_by)
+        self._calls_on_super = SettledIndex(
+            lambda name: (c for c in index.calls.get(name, ()) if _is_on_super(c[0])), self._run_by
+        )
 
     def callers(self, function: FunctionNode, module: Module) -> list[CallSite]:
         """Every call in the project that may run ``function``."""
@@ -77,9 +93,12 @@ class CallGraph:
             names += [c.node.name for c in self.classes.subclasses(Class(owner, module))]
         if owner is not None and function.name == "__call__":
             names += self._instance_names(Class(owner, module))
-        made = [c for each in names for c in self.index.calls.get(each, [])]
-        handed_on = self.index.calls.get("__init__", []) if is_init else []
-        for call, where in [*made, *(c for c in handed_on if _is_on_super(c[0]))]:
+        wanted: set[Hashable] = {function}
+        if owner is not None:
+            wanted |= {owner, Unknown} if self._is_alone(function) else {owner}
+        made = [c for each in names for c in self._calls.of(each, wanted)]
+        handed_on = self._calls_on_super.of("__init__", {function}) if is_init else []
+        for call, where in [*made, *handed_on]:
             if call in self.tracer.outdated:
                 continue
             if self._may_run(call, where, function, owner, is_init):
@@ -87,6 +106,28 @@ class CallGraph:
                 found.append(CallSite(call, where, bound))
         partials = [] if owner is not None else self._through_partials(function)
         return [*found, *self._spawned(function), *partials]
+
+    def _run_by(self, item: tuple[ast.Call, Module]) -> tuple[set[Hashable], bool]:
+        """What a call may run: functions, and classes with their bases, for their methods;
+        ``Unknown`` where that is not known."""
+        call, where = item
+        if call in self.tracer.outdated:
+            return set(), True
+        if _is_on_super(call):
+            around = _class_around(call, where)
+            if around is None:
+                return set(), True
+            return {self._next(around, last_name(call.func))}, self.classes.is_settled(around)
+        found: set[Hashable] = set()
+        for_good = True
+        for value in self.evaluate(call.func, where):
+            cls = value.callee if isinstance(value, Made) else value
+            if isinstance(cls, Class):
+                found.update(base.node for base in self.classes.lineage(cls))
+                for_good = for_good and self.classes.is_settled(cls)
+            else:
+                found.add(Unknown if isinstance(value, Unknown) else value.node)
+        return found, for_good and self.answers.is_final(call.func)
 
     def _may_run(
         self,
@@ -110,24 +151,26 @@ class CallGraph:
                 return True
             unknown = unknown or isinstance(value, Unknown)
         is_method = owner is not None and isinstance(call.func, ast.Attribute)
-        return (
-            unknown
-            and is_method
-            and function.name not in COMMON_METHODS
-            and self.index.method_counts.get(function.name) == 1
-        )
+        return unknown and is_method and self._is_alone(function)
+
+    def _is_alone(self, function: ast.FunctionDef | ast.AsyncFunctionDef) -> bool:
+        """Whether a call of its name on what nobody knows is taken for one of a method."""
+        name = function.name
+        return name not in COMMON_METHODS and self.index.method_counts.get(name) == 1
 
     def _is_next(
         self, function: ast.FunctionDef | ast.AsyncFunctionDef, call: ast.Call, where: Module
     ) -> bool:
         """Whether a function is what ``super()`` finds in the bases of the class around a call."""
-        scope = where.table.within[call].function()
-        around = scope.node if scope is not None else None
-        cls = class_of_method(around, where) if isinstance(around, FUNCTIONS) else None
-        for base in self.classes.lineage(Class(cls, where))[1:] if cls is not None else ():
-            for binding in base.module.table.scopes[base.node].bindings.get(function.name, ()):
-                return binding.node is function
-        return False
+        around = _class_around(call, where)
+        return around is not None and self._next(around, function.name) is function
+
+    def _next(self, cls: Class, name: str) -> ast.AST | None:
+        """What ``super()`` finds under a name in the bases of a class."""
+        for base in self.classes.lineage(cls)[1:]:
+            for binding in base.module.table.scopes[base.node].bindings.get(name, ()):
+                return binding.node
+        return None
 
     def _runs(self, function: ast.FunctionDef | ast.AsyncFunctionDef, cls: Class) -> bool:
         """Whether a class has a function for its method of that name, itself or by a base."""

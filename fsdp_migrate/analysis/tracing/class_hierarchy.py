@@ -29,10 +29,16 @@ class ClassHierarchy:
         self._by_names = by_names
         self._lineages: dict[ast.ClassDef, list[Class]] = {}
         self._families: dict[ast.ClassDef, list[Class]] = {}
+        self._outside: dict[ast.ClassDef, frozenset[str]] = {}
+        self._members: dict[ast.ClassDef, frozenset[ast.ClassDef]] = {}
 
     def lineage(self, cls: Class) -> list[Class]:
         """A class and its bases in the project, nearest first."""
         return self.answers.keep(self._lineages, cls, lambda: self._find_bases(cls))
+
+    def is_settled(self, cls: Class) -> bool:
+        """Whether the bases of a class that was asked about are known for good."""
+        return cls.node in self._lineages
 
     def _find_bases(self, cls: Class) -> list[Class]:
         found: dict[ast.ClassDef, Class] = {}  # each once, however many ways lead to it
@@ -57,14 +63,27 @@ class ClassHierarchy:
 
         return self.answers.keep(self._families, cls, find)
 
+    def members(self, cls: Class) -> frozenset[ast.ClassDef]:
+        """The definitions of the family of a class."""
+        known = self._members.get(cls.node)
+        if known is None:
+            known = frozenset(c.node for c in self.family(cls))
+            if cls.node in self._families:
+                self._members[cls.node] = known
+        return known
+
     def external_bases(self, cls: Class) -> frozenset[str]:
         """Dotted names of every base class outside the project, however far up."""
+        if cls.node in self._outside:
+            return self._outside[cls.node]
         found: set[str] = set()
         for related in self.lineage(cls):
             for base in related.node.bases:
                 for value in self.evaluate(base, related.module):
                     if isinstance(value, External):
                         found.add(value.name)
+        if self.is_settled(cls):
+            self._outside[cls.node] = frozenset(found)
         return frozenset(found)
 
     def derived(self, name: str) -> list[Class]:

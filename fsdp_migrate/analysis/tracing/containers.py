@@ -7,10 +7,12 @@ from collections.abc import Iterable, Iterator
 
 from fsdp_migrate.analysis.flow import Definition
 from fsdp_migrate.analysis.module import Module
+from fsdp_migrate.analysis.tracing.answers import Answers
 from fsdp_migrate.analysis.tracing.class_hierarchy import ClassHierarchy
 from fsdp_migrate.analysis.tracing.evaluator import Evaluator
 from fsdp_migrate.analysis.tracing.project_index import ProjectIndex
 from fsdp_migrate.analysis.tracing.sequences import Sequences
+from fsdp_migrate.analysis.tracing.settled_index import SettledIndex
 from fsdp_migrate.analysis.values import (
     Class,
     Computed,
@@ -49,11 +51,14 @@ class Containers:
         index: ProjectIndex,
         classes: ClassHierarchy,
         sequences: Sequences,
+        answers: Answers,
     ) -> None:
         self.evaluate = tracer.evaluate
         self.index = index
         self.classes = classes
         self.sequences = sequences
+        self.answers = answers
+        self._additions = SettledIndex(lambda name: index.additions.get(name, ()), self._added_to)
 
     def elements(self, definition: Definition, module: Module, frame: Frame | None) -> list[Value]:
         """The values that a loop variable takes."""
@@ -167,9 +172,14 @@ class Containers:
                 name = last_name(targets[index])
             case _:
                 return
-        for owner, element, module in self.index.additions.get(name, ()):
-            if any(v.node is container.node for v in self.evaluate(owner, module)):
-                yield element, module
+        for _, element, module in self._additions.of(name, {container.node}):
+            yield element, module
+
+    def _added_to(self, item: tuple[ast.expr, ast.expr, Module]) -> tuple[set[ast.AST], bool]:
+        """Where the containers are made that something may be added to."""
+        owner, _, module = item
+        found = {value.node for value in self.evaluate(owner, module)}
+        return found, self.answers.is_final(owner)
 
     def _is_wrapped(self, value: Value) -> bool:
         """Whether a value is, or may turn out to be, an FSDP1 model."""

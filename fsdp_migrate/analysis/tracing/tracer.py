@@ -65,11 +65,11 @@ class Tracer:
             self, answers, index, lambda: Tracer(project, ClassAttributes, NoCalls).lineage
         )
         sequences = Sequences(self, index)
-        self._containers = Containers(self, index, classes, sequences)
+        self._containers = Containers(self, index, classes, sequences, answers)
         self._branches = BranchesTaken(self)
         self._names = Names(self, self._containers, sequences, self._branches)
         self._attributes = attributes(self, answers, index, classes, self._names)
-        graph = CallGraph(self, index, classes, self._attributes)
+        graph = CallGraph(self, index, classes, self._attributes, answers)
         registries = Registries(self, index, classes)
         self._calls = calls(self, graph, registries, self._branches, self._containers)
         # What is asked of the parts.
