@@ -27,7 +27,7 @@ from fsdp_migrate.analysis.values import (
 from fsdp_migrate.fsdp1 import api as fsdp1
 from fsdp_migrate.fsdp1 import unfollowed
 from fsdp_migrate.fsdp1.model_values import is_model
-from fsdp_migrate.syntax.expressions import bind_arguments, last_name
+from fsdp_migrate.syntax.expressions import bind_arguments, given_arguments, last_name
 from fsdp_migrate.syntax.kinds import method_of
 
 MODULES = frozenset({"torch.nn.Module", "torch.nn.modules.module.Module", "typing.Any"})
@@ -81,7 +81,7 @@ def may_be(node: ast.expr, module: Module, tracer: Tracer) -> str:
 
 def _takes(call: ast.Call) -> bool:
     """Whether a call gives what FSDP1's method takes; others clip parameters that they are given,
-    or take a model to ``no_sync``."""
+    take a model to ``no_sync``, or set the kind of state of their own models by its name."""
     match method_of(call).attr:
         case "no_sync" | "check_is_root":
             return not call.args and not call.keywords
@@ -94,6 +94,8 @@ def _takes(call: ast.Call) -> bool:
             written = isinstance(limit, (ast.Constant, ast.Name, ast.Attribute, ast.Subscript))
             one = len(call.args) < 2 or isinstance(limit, ast.Constant)
             return written and one and "param" not in named
+        case name if name in fsdp1.STATICS:  # a model comes first
+            return not any(isinstance(each, ast.Constant) for each in given_arguments(call)[:1])
     return True
 
 

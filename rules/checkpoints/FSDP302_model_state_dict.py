@@ -67,15 +67,6 @@ def decide(site: Site, study: Study) -> Decision:
     found_at = hoisting_places.Standing()
     if setting.kind == "FULL":
         found_at = hoisting_places.standing(site, (site.subject,), study)
-    if found_at.problem:
-        return study.left(
-            site,
-            RULE.code,
-            found_at.problem,
-            "call get_model_state_dict on every rank, above the condition",
-            models=models,
-            quiet=True,
-        )
     if at_run_time:
         return _at_run_time(site, found_at, models, study)
     proposal = study.proposal()

@@ -77,7 +77,6 @@ def decide(site: Site, study: Study) -> Decision:
         bound = present(bound)
         needed = (bound["model"], bound["optim"])
         found_at = hoisting_places.standing(site, needed, study)
-        problem = found_at.problem
         if rank0_only is None and found_at.place is not None:
             problem = "rank0_only is only known at run time"
     held_in = held_optimizers.Held("", frozenset())

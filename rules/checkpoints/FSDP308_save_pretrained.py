@@ -7,7 +7,6 @@ from fsdp_migrate.families.checkpoints import (
     hoisting_places,
     holders,
     pretrained,
-    ranks,
     settings_in_force,
     state_dict_contexts,
     state_dict_settings,
@@ -43,21 +42,16 @@ def decide(site: Site, study: Study) -> Decision:
     if isinstance(call, ast.Call) and any(k.arg == "state_dict" for k in call.keywords):
         message = "already given its state"
         return study.rewritten(site, RULE.code, message, models=models, review=pretrained.NAMED)
-    problem = ""
     if not isinstance(call, ast.Call) or any(k.arg is None for k in call.keywords):
-        problem = "the arguments of save_pretrained cannot be read"
-    elif ranks.guard(call, site.module) is not None:
-        problem = f"it stands under '{ranks.guard(call, site.module)}'"
-    if problem:
         return study.left(
             site,
             RULE.code,
-            problem,
+            "the arguments of save_pretrained cannot be read",
             "gather the state on every rank and pass it as state_dict=",
             models=models,
             quiet=True,
         )
-    call = site.call
+    found = hoisting_places.standing(site, (site.subject,), study, fixed=True)
     proposal = study.proposal()
     get = proposal.name(site.module, DCP, "get_model_state_dict", call)
     options = proposal.name(site.module, DCP, "StateDictOptions", call)
@@ -69,9 +63,8 @@ def decide(site: Site, study: Study) -> Decision:
     )
     proposal.add_keyword(site.module, call, "state_dict", state)
     message = "given the whole state"
-    return study.rewritten(
-        site, RULE.code, message, proposal, models=models, review=pretrained.NAMED
-    )
+    review = found.review or pretrained.NAMED
+    return study.rewritten(site, RULE.code, message, proposal, models=models, review=review)
 
 
 HELP = "call it on every rank, in a statement of its own, and give it the whole state"
@@ -105,10 +98,8 @@ def _function(site: Site, model: ast.expr, study: Study, review: str = "") -> De
         return study.rewritten(site, RULE.code, kept, models=models)
     found = hoisting_places.standing(site, (model,), study, fixed=True)
     new = _in_context(site)
-    problem = found.problem
     if new is None or access_path(model) is None or others:
-        problem = problem or "no statement can stand around it that asks for the whole state"
-    if problem:
+        problem = "no statement can stand around it that asks for the whole state"
         return study.left(site, RULE.code, problem, HELP, models=models, quiet=True)
     new = present(new)
     proposal = study.proposal()

@@ -390,12 +390,13 @@ ROWS = (
         "FSDP302",
         "a condition on which ranks may disagree",
     ),
-    left(
+    review(
         "1.2",
         "in a function that only rank 0 calls",
-        "left, the model with it",
+        "gathered where it stands, with a marker: as in FSDP1, a sharded model waits there",
         "FSDP302",
-        "a function that only rank 0 calls",
+        "a function that only rank 0 calls for the sharded model",
+        support("one_rank_alone_may_ask_a_replicated_model_for_its_state"),
     ),
     rewritten(
         "1.2",

@@ -110,6 +110,9 @@ def test_beside_a_model_that_is_held_back_nothing_is_clipped_as_if_it_were_migra
 
 
 OTHERS = {
+    "a kind of state by its name": (
+        'def save(trainer):\n    trainer.state.fsdp_plugin.set_state_dict_type("FULL_STATE_DICT")\n'
+    ),
     "clipped parameters": "def step(acc, net):\n    acc.clip_grad_norm_(net.parameters())\n",
     "parameters under a name": "def step(acc, params):\n    acc.clip_grad_norm_(params, 1.0)\n",
     "a model given to no_sync": (

@@ -458,6 +458,20 @@ def a_whole_state_is_a_copy_under_plain_names() -> None:
 
 
 @check
+def one_rank_alone_may_ask_a_replicated_model_for_its_state() -> None:
+    """As under NO_SHARD in FSDP1; of a sharded model it waits for the others, as it did there."""
+    mesh = init_device_mesh(
+        "cpu", (dist.get_world_size(), 1), mesh_dim_names=("replicate", "shard")
+    )
+    model = fully_shard(nn.Linear(2, 2), mesh=mesh)
+    model(torch.ones(1, 2)).sum().backward()
+    if dist.get_rank() == 0:
+        state = get_model_state_dict(model, options=StateDictOptions(full_state_dict=True))
+        assert {type(tensor) for tensor in state.values()} == {torch.Tensor}
+    dist.barrier()
+
+
+@check
 def a_file_of_a_plain_state_dict_has_one_shard() -> None:
     """Rank 0 alone, in the manner of DDP programs: silently 4 of 7 rows."""
     model = sharded()

@@ -31,10 +31,7 @@ from fsdp_migrate.syntax.trees import COMPREHENSIONS, FUNCTIONS
 
 DEPTH = 3  # how many callers up a condition on the rank is looked for
 ASKING = frozenset({"state_dict", "eval", "train"})  # methods that leave a model's weights alone
-CALLED = (
-    "one of the calls of this function stands under '{}': the state is gathered from every rank, "
-    "so every rank must make the call"
-)
+EVERY = "the state is gathered from every rank, so every rank must make the call"
 
 
 @dataclass(frozen=True, eq=False)
@@ -56,13 +53,13 @@ class Place:
 
 @dataclass(frozen=True, eq=False)
 class Standing:
-    """Whether every rank reaches a collective, and where it would.
+    """Where every rank would reach a collective, if not all of them do where it stands.
 
-    ``problem`` says why it cannot be made so, ``review`` what is not certain about it.
+    ``review`` says that not every rank may come here, where nothing can move. FSDP1 waited for the
+    other ranks there as FSDP2 does, so that such code stops or never meets a sharded model.
     """
 
     place: Place | None = None
-    problem: str = ""
     review: str = ""
 
 
@@ -77,14 +74,12 @@ def standing(
     """
     model = needed[0] if needed else None
     condition, every = _called_under(site.node, site.module, study, DEPTH, model)
+    review = f"this function is called under '{condition}': {EVERY}" if condition else ""
     place = None if every else find_place(site, needed, study)
     if place is not None and (place.problem or fixed):
-        condition, every = place.guard, True
-    if every:
-        why = place.problem if place is not None else ""
-        problem = f"the state is gathered under '{condition}', where not every rank takes part"
-        return Standing(problem=f"{problem}, and {why}" if why else problem)
-    return Standing(place, review=CALLED.format(condition) if condition else "")
+        why = f", and {place.problem}" if place.problem else ""
+        return Standing(review=f"this stands under '{place.guard}'{why}: {EVERY}")
+    return Standing(place, review)
 
 
 def find_place(site: Site, needed: tuple[ast.expr, ...], study: Study) -> Place | None:
