@@ -152,7 +152,9 @@ class ShardPlan:
         return [Wrapped(each.wrapped, each.module) for each in all_of_them]
 
     def sync_condition(self, value: ast.expr) -> Code:
-        """The run-time value of ``sync_module_states`` under a name, defined before sharding."""
+        """The run-time value of ``sync_module_states``, under a name before sharding."""
+        if isinstance(value, ast.Name):
+            return code("{v}", v=value)
         first = "sync_module_states" not in self.names
         name = self.fresh("sync_module_states")
         if first:

@@ -25,7 +25,7 @@ from torch.distributed.fsdp import (
     fully_shard,
     register_fsdp_forward_method,
 )
-from torch.distributed.tensor import DTensor, Replicate
+from torch.distributed.tensor import DTensor, Replicate, distribute_tensor
 
 # What a program may have. Of one that is known to have none, the code for it is not written.
 HAS_BATCH_NORM = True
@@ -865,6 +865,31 @@ def load_rank0_state(
     for name, value in _broadcast(state["buffers"], device):
         owner, _, attribute = name.rpartition(".")
         model.get_submodule(owner)._buffers[attribute] = value
+
+
+@torch.no_grad()
+def give_weights(model: nn.Module, weights: dict[str, torch.Tensor]) -> None:
+    """Give all ranks of a sharded model's mesh what its first rank held, buffers too.
+
+    Args:
+        weights: what this rank held before sharding, by name; parts that were sharded then stay
+            as they are. Others than the first may have theirs on the meta device.
+    """
+    mesh = next(p.device_mesh for p in model.parameters() if isinstance(p, DTensor))
+    for module in model.modules():
+        tensors = (*module.parameters(recurse=False), *module.buffers(recurse=False))
+        if any(tensor.is_meta for tensor in tensors):
+            module.to_empty(device=mesh.device_type, recurse=False)
+    for name, parameter in model.named_parameters():
+        full = weights.pop(name)
+        if isinstance(parameter, DTensor) and not isinstance(full, DTensor):
+            mesh = parameter.device_mesh
+            if full.is_meta:
+                full = torch.empty_like(full, device=mesh.device_type)
+            parameter.copy_(distribute_tensor(full, mesh, parameter.placements))
+    for buffer in model.buffers():
+        for group in mesh.get_all_groups():
+            dist.broadcast(buffer, group=group, group_src=0)
 
 
 def root_units(model: nn.Module) -> list[FSDPModule]:

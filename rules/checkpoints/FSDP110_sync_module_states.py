@@ -7,7 +7,7 @@ from textwrap import indent
 
 from fsdp_migrate.analysis.flow import access_path
 from fsdp_migrate.analysis.values import Class, Made
-from fsdp_migrate.families.wrapping import device_code, devices, meshes
+from fsdp_migrate.families.wrapping import device_code, devices, first_ranks, meshes
 from fsdp_migrate.families.wrapping.enclosing_models import Role, role
 from fsdp_migrate.fsdp1 import references
 from fsdp_migrate.fsdp1.site import Site
@@ -64,14 +64,20 @@ def _ignores(constructor: Constructor) -> bool:
 def _within_groups(site: Site, condition: ast.expr | None, study: Study) -> Decision:
     """Broadcast within the ranks that share the model: every group has a first rank of its own."""
     plan = study.argument(site)[0]
-    mesh = plan.constructor.arguments.get("device_mesh")
-    if mesh is not None or plan.from_rank0 or _may_be_gone(plan.constructor, study):
-        return study.left(
-            site,
-            RULE.code,
-            "sync_module_states over ranks that may have a first rank of their own",
-            "broadcast the weights within the group or the mesh before sharding",
+    if plan.from_rank0:
+        return study.rewritten(site, RULE.code, "with param_init_fn")
+    if plan.constructor.has("device_mesh") or _may_be_gone(plan.constructor, study):
+        if plan.constructor.has("cpu_offload") or plan.constructor.module.mentions(*SPLIT):
+            return study.left(
+                site,
+                RULE.code,
+                "sync_module_states over ranks that may have a first rank of their own",
+                "broadcast the weights within the group or the mesh before sharding",
+            )
+        first_ranks.give_weights(
+            plan, None if condition is None else plan.sync_condition(condition)
         )
+        return study.rewritten(site, RULE.code, "given by the first rank of the mesh")
     given = plan.constructor.arguments["process_group"]
     to = None
     if _may_be_on_cpu(plan.constructor, study):
@@ -109,7 +115,8 @@ def _may_be_on_cpu(constructor: Constructor, study: Study) -> bool:
 
 INDENT = "    "
 META = re.compile(r"""["']meta["']""")
-ELSEWHERE = ("init_empty_weights", "parallelize_module", "distribute_tensor")
+SPLIT = ("parallelize_module", "distribute_tensor")
+ELSEWHERE = ("init_empty_weights", *SPLIT)
 
 
 def _is_moved(constructor: Constructor, study: Study) -> bool:

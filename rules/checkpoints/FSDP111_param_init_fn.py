@@ -3,7 +3,7 @@
 import ast
 
 from fsdp_migrate.analysis.values import Constant, Function, Value
-from fsdp_migrate.families.wrapping import device_code
+from fsdp_migrate.families.wrapping import device_code, first_ranks, meshes
 from fsdp_migrate.fsdp1.site import Site
 from fsdp_migrate.planning.context import Study
 from fsdp_migrate.planning.edits import Code, code
@@ -43,14 +43,23 @@ def decide(site: Site, study: Study) -> Decision:
     sync = plan.constructor.arguments.get("sync_module_states")
     flag = study.literal(sync, site.module) if sync is not None else None
     if sync is None or (flag is not None and not flag.value):
-        return study.left(
-            site,
-            RULE.code,
-            "param_init_fn allocates memory that nothing in this call fills",
-            "shard on the meta device, then to_empty() and load the weights",
-        )
+        if len(real) < len(values):
+            return study.left(
+                site,
+                RULE.code,
+                "param_init_fn may be None, and then weights are drawn",
+                "shard on the meta device, then to_empty() and initialise",
+            )
+        plan.after += _allocate(plan, study)
+        return study.rewritten(site, RULE.code, "to_empty after sharding")
     plan.from_rank0 = True
     condition = None if flag is not None else plan.sync_condition(present(sync))
+    if not meshes.has_one_first_rank(plan.constructor, study):
+        if plan.constructor.has("cpu_offload"):
+            reason = "the weights of the first rank of a group, with parameters on the CPU"
+            return study.left(site, RULE.code, reason, "load the weights after sharding")
+        first_ranks.give_weights(plan, condition)
+        return study.rewritten(site, RULE.code, "given by the first rank of the mesh")
     state = plan.fresh("rank0_state")
     if plan.offloads is not None:
         take, load = plan.support("take_rank0_state"), plan.support("load_rank0_state")
@@ -77,6 +86,31 @@ def decide(site: Site, study: Study) -> Decision:
         plan.before.append(code(comment + "\nif {c}:\n    {x}", c=condition, x=first))
         plan.after.append(_under(condition, give))
     return study.rewritten(site, RULE.code, message)
+
+
+def _allocate(plan: ShardPlan, study: Study) -> list[Code]:
+    """The statements that give what is on the meta device memory, as uninitialised as FSDP1's."""
+    module, tensor, buffer = map(plan.fresh, ("module", "tensor", "buffer"))
+    device = device_code.type_code(plan, study)
+    place = device
+    if plan.offloads is not None:
+        place = code('"cpu" if {o} else {d}', o=plan.offloads, d=device)
+        if plan.offloads.preview() == "True":
+            place = code('"cpu"')
+    allocate = code(
+        "for {v} in {m}.modules():\n"
+        "    {t}s = (*{v}.parameters(recurse=False), *{v}.buffers(recurse=False))\n"
+        "    if any({t}.is_meta for {t} in {t}s):\n"
+        "        {v}.to_empty(device={p}, recurse=False)",
+        v=module,
+        m=plan.model,
+        t=tensor,
+        p=place,
+    )
+    if plan.offloads is None:
+        return [allocate]
+    template = "for {b} in {m}.buffers():\n    {b}.data = {b}.to({d})"
+    return [allocate, code(template, b=buffer, m=plan.model, d=device)]
 
 
 def _native(plan: ShardPlan, state: str, study: Study) -> tuple[Code, list[Code]]:

@@ -797,6 +797,23 @@ def what_rank_0_holds_reaches_all_ranks() -> None:
 
 
 @check
+def what_the_first_rank_holds_reaches_the_others() -> None:
+    torch.manual_seed(dist.get_rank())
+    expected = on_all_ranks(_everything(Tied()))[0]
+    for kind in ("real", "meta"):
+        torch.manual_seed(dist.get_rank())
+        with torch.device("cpu" if kind == "real" or dist.get_rank() == 0 else "meta"):
+            model = Tied()
+        weights = {name: parameter.detach() for name, parameter in model.named_parameters()}
+        fully_shard(model)
+        support.give_weights(model, weights)
+        assert not weights
+        assert model.head.weight is model.embed.weight
+        found = _everything(model)
+        assert all(found[name].equal(expected[name]) for name in expected), kind
+
+
+@check
 def broadcasting_the_state_dict_alone_leaves_buffers_out() -> None:
     torch.manual_seed(dist.get_rank())
     model = Tied()

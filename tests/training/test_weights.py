@@ -281,8 +281,39 @@ def build():
     groups = [torch.distributed.new_group([0, 1]), torch.distributed.new_group([2, 3])]
     return FSDP(Net(), process_group=groups[rank // 2], device_id=CPU, sync_module_states=True)
 """,
-    "a slice, others on the meta device": """\
+    "a group, others on the meta device": """\
 def build():
+    rank = torch.distributed.get_rank()
+    groups = [torch.distributed.new_group([0, 1]), torch.distributed.new_group([2, 3])]
+    with torch.device("meta" if rank % 2 else "cpu"):
+        model = Net()
+    # FSDP1 cannot keep weights tied on the meta device.
+    model.head.weight = nn.Parameter(model.embed.weight.detach().clone())
+    if rank % 2:
+        init_fn = lambda module: module.to_empty(device=CPU, recurse=False)
+    else:
+        init_fn = None
+    return FSDP(
+        model,
+        process_group=groups[rank // 2],
+        auto_wrap_policy=ModuleWrapPolicy({Block}),
+        param_init_fn=init_fn,
+        device_id=CPU,
+        sync_module_states=True,
+    )
+""",
+    "a group, with a part that is sharded before": """def build():
+    rank = torch.distributed.get_rank()
+    groups = [torch.distributed.new_group([0, 1]), torch.distributed.new_group([2, 3])]
+    group = groups[rank // 2]
+    model = Net()
+    for i, block in enumerate(model.blocks):
+        model.blocks[i] = FSDP(
+            block, process_group=group, device_id=CPU, sync_module_states=True
+        )
+    return FSDP(model, process_group=group, device_id=CPU, sync_module_states=True)
+""",
+    "a slice, others on the meta device": """def build():
     mesh = init_device_mesh("cpu", (2, 2), mesh_dim_names=("part", "shard"))
     if mesh["shard"].get_local_rank() == 0:
         model = Net()

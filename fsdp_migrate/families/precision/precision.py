@@ -318,7 +318,48 @@ def _buffer_dtype(
             value = code("{p}.{t}", p=policy, t=twin)
             condition = code("{v} is not None", v=value)
             return value, condition if nullable or not always else None
+    for name in FIELDS[:2]:
+        if dtypes := _dtypes_by(name, found, study):
+            dtype = code("{b}", b=plan.fresh("buffer_dtype"))
+            plan.finish.append(_look_up(dtypes, code("{p}.{n}", p=policy, n=name), plan))
+            return dtype, code("{b} is not None", b=dtype)
     raise Unreadable("the policies that reach this call cast buffers to different dtypes")
+
+
+def _dtypes_by(name: str, found: list[MixedPrecision], study: Study) -> dict[str, str]:
+    """The dtype of buffers for each dtype that a field of the policies has, which the emitted
+    policy still shows; nothing where the field does not tell it."""
+    dtypes: dict[str, str] = {}
+    for mixed in found:
+        keys, values = (_dtype_names(mixed, study, n) for n in (name, "buffer_dtype"))
+        if len(keys) != 1 or len(values) > 1 or "?" in keys | values:
+            return {}
+        key, dtype = _same_dtype(keys.pop()), "".join(values)
+        if dtypes.setdefault(key, dtype) != dtype:
+            return {}
+    return {key: dtype for key, dtype in dtypes.items() if dtype}
+
+
+def _same_dtype(name: str) -> str:
+    """One name for each dtype: torch has two for some."""
+    return {"torch.float": "torch.float32", "torch.half": "torch.float16"}.get(name, name)
+
+
+def _look_up(dtypes: dict[str, str], key: Code, plan: ShardPlan) -> Code:
+    """The statement that takes the dtype of buffers out of a table, or None."""
+    constructor = plan.constructor
+    torch = plan.proposal.module_name(constructor.module, "torch", "torch", constructor.reference)
+    pairs = [
+        code("{t}.{k}: {t}.{v}", t=torch, k=k.removeprefix("torch."), v=v.removeprefix("torch."))
+        for k, v in dtypes.items()
+    ]
+    return code(
+        "{all} = {{{pairs}}}\n{one} = {all}.get({k})",
+        all=plan.fresh("buffer_dtypes"),
+        pairs=join(", ", pairs),
+        one=plan.fresh("buffer_dtype"),
+        k=key,
+    )
 
 
 def _written_before(found: list[MixedPrecision], plan: ShardPlan) -> str:
@@ -348,8 +389,8 @@ def _only_reads(use: ast.Name, parents: Mapping[ast.AST, ast.AST]) -> bool:
     return is_part and isinstance(getattr(parent, "ctx", None), ast.Load) and not called
 
 
-def _dtype_names(mixed: MixedPrecision, study: Study) -> set[str]:
-    node = mixed.fields.get("buffer_dtype")
+def _dtype_names(mixed: MixedPrecision, study: Study, name: str = "buffer_dtype") -> set[str]:
+    node = mixed.fields.get(name)
     values = study.values(node, mixed.module) if node is not None else frozenset()
     names = {v.name if isinstance(v, External) else "?" for v in values}
     return names if all(n.startswith("torch.") for n in names) else {"?", "??"}

@@ -19,7 +19,13 @@ LANGUAGE_MODELS = re.compile(
     r"|ForSequenceClassification|ForMaskedLM|ForTokenClassification|ForQuestionAnswering"
     r"|EncoderModel|TextModel(WithProjection)?)(\.|$)"
 )
-WRAPPERS = frozenset({"peft.get_peft_model", "peft.PeftModel.from_pretrained"})
+# What gives a model that has all of its first argument.
+WRAPPERS = frozenset(
+    (
+        *("peft.get_peft_model", "peft.PeftModel.from_pretrained"),
+        *("copy.copy", "copy.deepcopy", "torch.compile"),
+    )
+)
 # Packages that have no BatchNorm, but for torch's own, which has the word in its name.
 HARMLESS_ROOTS = sys.stdlib_module_names | {
     *("torch", "numpy", "einops", "triton"),
