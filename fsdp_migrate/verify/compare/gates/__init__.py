@@ -59,6 +59,7 @@ NUMBERS: tuple[Check, ...] = (
 STRUCTURE: tuple[Check, ...] = (
     training.all_move,
     shape.same_units,
+    traffic.same_recomputation,
     traffic.same_traffic,
 )
 
