@@ -36,6 +36,7 @@ EXACT: tuple[Check, ...] = (
     data.same_random,
     start.drawn,
     start.same_start,
+    data.same_updated_buffers,
     data.same_settings,
     held.same_schedules,
     data.same_memory,
