@@ -37,6 +37,7 @@ EXACT: tuple[Check, ...] = (
     start.drawn,
     start.same_start,
     data.same_updated_buffers,
+    start.same_first_buffers,
     data.same_settings,
     held.same_schedules,
     data.same_memory,

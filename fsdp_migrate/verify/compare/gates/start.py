@@ -32,8 +32,8 @@ _FEW = 30
 
 
 def same_start(evidence: Evidence) -> Gate:
-    """The same initial parameters and buffers; copies on several ranks agree."""
-    asked = Question("start", "initial weights")
+    """The same initial parameters; copies on several ranks agree."""
+    asked = _START
     before, after = evidence.before, evidence.after
     first = [_from_the_beginning(side) for side in (before, after)]
     measured = distances(*first)
@@ -42,30 +42,39 @@ def same_start(evidence: Evidence) -> Gate:
     relative = {name: measured.relative(name) for name in measured.by_name}
     most = max(relative, key=lambda name: relative[name])
     apart = [name for name, value in relative.items() if not value <= _SAME]
-    hint = "weights are initialised, loaded or broadcast differently (sync_module_states)"
-    buffers = _buffers_apart(evidence)
     if apart:
         says = f"{len(apart)} of {plural(len(relative), 'parameter')} differ: {listed(apart)}"
         unlike = _unlike(before, after) if before.deferred else []
         if unlike:
             return _drawn_from_others(unlike)
+        buffers = _buffers_apart(evidence)
         if before.deferred and buffers is not None:
             return _DRAWN.fails(buffers[0], _ANEW, measured=buffers[1], allowed=_SAME_BUFFER)
-        return asked.fails(says, measured=relative[most], allowed=_SAME, hint=hint)
+        return asked.fails(says, measured=relative[most], allowed=_SAME, hint=_STARTED)
     split = _divergent(after)
     if split and not _divergent(before):
         says = f"ranks hold different copies of {listed(split)}"
-        return asked.fails(says, hint)
-    if buffers is not None:
-        says, apart_by = buffers
-        return asked.fails(says, measured=apart_by, allowed=_SAME_BUFFER, hint=hint)
+        return asked.fails(says, _STARTED)
     details = (f"ranks hold different copies of {listed(split)}, as in the original",) * bool(split)
     return asked.passes(
-        f"{plural(len(relative), 'parameter')} and their buffers, equal",
+        f"{plural(len(relative), 'parameter')}, equal",
         measured=relative[most],
         allowed=_SAME,
         details=details,
     )
+
+
+_START = Question("start", "initial weights")
+_STARTED = "weights are initialised, loaded or broadcast differently (sync_module_states)"
+
+
+def same_first_buffers(evidence: Evidence) -> Gate | None:
+    """The same initial buffers. None where they are, and where weights are not."""
+    buffers = _buffers_apart(evidence)
+    if buffers is None or same_start(evidence).status is Status.FAIL:
+        return None
+    says, apart_by = buffers
+    return _START.fails(says, measured=apart_by, allowed=_SAME_BUFFER, hint=_STARTED)
 
 
 def _from_the_beginning(recording: Recording) -> Tensors:
