@@ -550,6 +550,17 @@ OWN: tuple[Mutant, ...] = (
         named=("mode",),
     ),
     Mutant(
+        what="running averages of a BatchNorm no longer updated",
+        program="uneven",
+        replaced=(
+            (
+                "    optimizer = torch.optim.SGD(",
+                "    model.norm.momentum = 0.0\n    optimizer = torch.optim.SGD(",
+            ),
+        ),
+        named=("updated-buffers",),
+    ),
+    Mutant(
         what="stronger dropout",
         replaced=((WRAP, WRAP.replace("width=args.width", "width=args.width, dropout=0.2")),),
         named=("first-loss",),
@@ -587,6 +598,15 @@ OWN: tuple[Mutant, ...] = (
         costs=True,
         replaced=((SHARD_BLOCKS, "    fully_shard(list(model.blocks), mesh=mesh, **inner)\n"),),
         named=("units",),
+    ),
+    Mutant(
+        what="activation checkpointing dropped",
+        site="FSDP117",
+        program="lifecycle",
+        costs=True,
+        replaced=(("m.out_features == 48", "m.out_features == 0"),),
+        plan={"max_steps": 8},
+        named=("recomputation",),
     ),
     Mutant(
         what="an inner method registered as an entry, though `forward` calls it",

@@ -60,6 +60,21 @@ def test_a_change_in_the_program_is_named(changes: dict[str, object], expected: 
     assert cause(evidence(**changes)) == expected
 
 
+@pytest.mark.parametrize(("regions", "dearer"), [(0, "memory"), (1, "memory"), (3, "time")])
+def test_activations_that_are_kept_or_computed_again_are_another_cost(
+    regions: int, dearer: str
+) -> None:
+    plain = evidence()
+    before = with_steps(plain.before, recomputed=(2, 2))
+    judgement = judge(Evidence(before, with_steps(plain.after, recomputed=(2, regions))))
+    assert judgement.first_failure is None
+    assert judgement.first_cost is not None
+    assert judgement.first_cost.key == "recomputation"
+    assert dearer in judgement.first_cost.hint
+    same = judge(Evidence(before, with_steps(plain.after, recomputed=(2, 2))))
+    assert same.first_cost is None
+
+
 @pytest.mark.parametrize("gathers", [4, 7])
 def test_other_gathers_are_another_cost(gathers: int) -> None:
     judgement = judge(evidence(gathers=gathers))

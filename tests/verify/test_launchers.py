@@ -92,7 +92,8 @@ def train(rank, port):
 
 
 if __name__ == "__main__":
-    ranks = [multiprocessing.Process(target=train, args=(n, sys.argv[1])) for n in range(2)]
+    start = multiprocessing.get_context(sys.argv[2])
+    ranks = [start.Process(target=train, args=(n, sys.argv[1])) for n in range(2)]
     for rank in ranks:
         rank.start()
     for rank in ranks:
@@ -100,7 +101,8 @@ if __name__ == "__main__":
 """
 
 
-def test_a_program_that_starts_its_ranks_by_itself(tmp_path: Path) -> None:
+@pytest.mark.parametrize("method", ["fork", "spawn"])
+def test_a_program_that_starts_its_ranks_by_itself(method: str, tmp_path: Path) -> None:
     for side, parallel in (("before", FSDP1), ("after", FSDP2)):
         tree = tmp_path / side
         tree.mkdir()
@@ -110,7 +112,7 @@ def test_a_program_that_starts_its_ranks_by_itself(tmp_path: Path) -> None:
         before=tmp_path / "before",
         after=tmp_path / "after",
         script="train.py",
-        args=(str(free_port()),),
+        args=(str(free_port()), method),
         twin=False,
         max_steps=2,
     )

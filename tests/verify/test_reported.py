@@ -188,6 +188,8 @@ def apart(before: str, after: str, twin: str | None = None) -> list[tuple[str, s
         ("loss nan", "loss nan", []),
         ("loss 0.5", "loss nan", [("0.5", "nan")]),
         ("tensor(0.5123, grad_fn=<A>)", "tensor(0.6001, grad_fn=<A>)", [("0.5123", "0.6001")]),
+        ("64 samples, 12.5 tokens / s", "32 samples, 2.5 tokens / s", [("64", "32")]),
+        ("tokens_per_second: 12.5", "tokens_per_second: 2.5", []),
         ("took 0.51 s", "took 0.91 s", []),
         ("step_time 0.51 loss 2", "step_time 0.91 loss 2", []),
         ("0.5 sec/step, 12.5 tokens/s", "0.9 sec/step, 2.5 tokens/s", []),
@@ -220,6 +222,15 @@ def test_only_what_training_moves_and_repeats_is_a_result() -> None:
     again = {"out": "first shard 6.0\nvalue 0.70\nclock 1.0"}
     assert [each.before for each in results(found, shaken, again)] == ["0.50"]
     assert results(found, {}, again) == ()
+
+
+def test_what_counts_data_is_a_result_though_no_weight_changes_it() -> None:
+    before = {"out": "samples 64\n8 tokens seen\nlayers 12 samples 64\nin 64.5 images"}
+    after = {"out": "samples 32\n4 tokens seen\nlayers 6 samples 64\nin 32.5 images"}
+    found = compare(before, after, before).apart
+    again = {"out": after["out"].replace("32.5", "31.5")}
+    kept = [(each.before, each.after) for each in results(found, before, again)]
+    assert kept == [("64", "32"), ("8", "4")]
 
 
 def test_lines_of_ranks_that_a_program_made_itself_come_in_any_order() -> None:

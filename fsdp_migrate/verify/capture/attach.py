@@ -10,6 +10,7 @@ import torch
 
 from fsdp_migrate.verify import simulate
 from fsdp_migrate.verify.capture import (
+    activations,
     autograd,
     batches,
     clipping,
@@ -61,6 +62,7 @@ class _Hooks:
         if self.config.precision is Precision.STORED_FLOAT32:
             forced.install_stored()
         autograd.install(session, self.scaled, self._backward_begins, self.steps.backward_ends)
+        after_import(activations.MODULE, lambda _: activations.install(session))
         clipping.install(session)
         if self.on_cpu:
             cpu_patches.install_means(lambda what: session.say_once("patch", what))

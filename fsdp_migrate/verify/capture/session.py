@@ -76,6 +76,7 @@ class Session:
         self.modes: list[list[int]] = []
         self.evaluation_modes: list[list[int]] = []
         self.batches: list[int] = []
+        self.recomputed = 0
         self.collectives: Counter[tuple[str, str, str]] = Counter()
         self.collective_bytes: Counter[tuple[str, str, str]] = Counter()
         self._said: set[str] = set()
@@ -156,6 +157,7 @@ class Session:
                 [*key, count, self.collective_bytes[key]]
                 for key, count in sorted(self.collectives.items())
             ],
+            "recomputed": self.recomputed,
             "autocast": self.autocast,
             "seconds": round(now - self._last_step_at, 4),
         }
@@ -163,6 +165,7 @@ class Session:
         self.losses, self.clips, self.batches = [], [], []
         self.inputs, self.evaluation_inputs, self.evaluation_outputs = [], [], []
         self.modes, self.evaluation_modes = [], []
+        self.recomputed = 0
         self.collectives, self.collective_bytes = Counter(), Counter()
         return facts
 

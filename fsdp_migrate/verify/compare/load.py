@@ -26,7 +26,7 @@ from fsdp_migrate.verify.compare.recording import (
 from fsdp_migrate.verify.compare.sketch import Sketch
 from fsdp_migrate.verify.inject.config import ENDED
 
-SCHEMA = 3
+SCHEMA = 4
 """The record format this reader knows. Must equal the writer's."""
 
 Event = dict[str, Any]
@@ -266,6 +266,7 @@ def _step(events: list[Event]) -> Step:
             {(p, f, d): (count, size) for p, f, d, count, size in event["collectives"]}
             for event in events
         ),
+        recomputed=tuple(event["recomputed"] for event in events),
         gradients=_tensors([event["gradients"] for event in events]),
         states=_tensors([event["states"] for event in events]),
         spread=spread,

@@ -156,6 +156,8 @@ class Step:
     """Of the slowest rank."""
     evaluation_modes: tuple[tuple[Mode, ...], ...] = ()
     """Of the model at every other forward."""
+    recomputed: tuple[int, ...] = ()
+    """How many regions activation checkpointing computed again in backward."""
 
     @property
     def loss(self) -> float:

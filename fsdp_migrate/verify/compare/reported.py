@@ -3,8 +3,8 @@
 A line is known by its text without its numbers, and by how often that text came before. What counts
 as a result of training is found out and not guessed: a number that the noise twin moves beyond
 noise, or that the migrated program does not repeat, depends on the clock or on chance; and one that
-stays the same when the weights are shaken is no result at all (the size of a shard, the number of a
-line).
+stays the same when the weights are shaken is no result (the size of a shard, the number of a line),
+unless it counts how far training has come (samples, tokens).
 """
 
 from __future__ import annotations
@@ -30,15 +30,19 @@ _PLACES = re.compile(
 _NUMBER = re.compile(r"(?<![\w.])[-+]?(?:\d+(?:\.\d*)?(?:[eE][-+]?\d+)?|\.\d+|nan|inf)(?![\w.])")
 _DIGITS = re.compile(r"\d+(?:\.\d+)?")
 # Not the name of the number that comes next.
-_UNIT = re.compile(r"\s*([A-Za-z]+)\b(?![\w]*[\s\"':=]+[-+]?[\d.])")
+_UNIT = re.compile(r"\s*([A-Za-z]+(?: ?/ ?[A-Za-z]+)?)\b(?![\w]*[\s\"':=]+[-+]?[\d.])")
 _BAR = re.compile(r".*?\d+/\d+ \[[^\]]*\]")
 _WORD = re.compile(r"[A-Za-z]+")
 # What a line says of a number that is no result: times, memory, speed, sizes.
 _TIMES = "time took elapsed eta sec secs second seconds s ms us ns min mins minutes hour hours h"
 _MEMORY = "mem memory alloc allocated reserved peak rss kb mb gb kib mib gib bytes"
-_SPEED = "throughput speed tps tokens samples it iters flops tflops mfu util utilization"
+_SPEED = "throughput speed tps flops tflops mfu util utilization per"
 _SIZES = "numel param params parameters pid port size sizes shape shapes"
 _ASIDE = frozenset(" ".join([_TIMES, _MEMORY, _SPEED, _SIZES]).split())
+
+_DATA = "sample samples token tokens example examples image images sequence sequences"
+_COUNTED = frozenset(_DATA.split())
+"""What a number counts that tells how far training has come, whatever the weights are."""
 
 MIXED = "output"
 """The stream of a program that makes its own ranks: their lines come in any order, so that whole
@@ -105,8 +109,9 @@ def compare(before: Streams, after: Streams, twin: Streams) -> Comparison:
 
 
 def results(apart: tuple[Apart, ...], shaken: Streams, again: Streams) -> tuple[Apart, ...]:
-    """Those that are results of training: they move when the weights are ``shaken``, and the
-    migrated program reports the same when it runs ``again``, which no clock does."""
+    """Those that are results of training, or count how far it has come: the former move when the
+    weights are ``shaken``. The migrated program reports the same when it runs ``again``, which no
+    clock does."""
     moved, repeated = read(shaken), read(again)
     kept = []
     for each in apart:
@@ -114,9 +119,17 @@ def results(apart: tuple[Apart, ...], shaken: Streams, again: Streams) -> tuple[
         if each.count >= len(here) or each.count >= len(there):
             continue
         moves = _gap(each.before, here[each.count]) > each.allowed
-        if moves and _gap(each.after, there[each.count]) <= _SAME:
+        if (moves or _counts(each.place)) and _gap(each.after, there[each.count]) <= _SAME:
             kept.append(each)
     return tuple(kept)
+
+
+def _counts(place: Place) -> bool:
+    """Whether the text beside a number says that it counts what was trained with."""
+    _, text, which = place
+    parts = text.split("#")
+    unit = _UNIT.match("0".join(parts[which + 1 :]))
+    return bool(_COUNTED & (_words(_last_name(parts[which])) | _words(unit[1] if unit else "")))
 
 
 def read(streams: Streams) -> dict[Place, tuple[str, ...]]:
@@ -151,12 +164,15 @@ def _taken_apart(line: str, *, mixed: bool) -> tuple[str, list[tuple[str, bool]]
         parts.append(between if mixed else _DIGITS.sub("~", between))
         unit = _UNIT.match(line[match.end() :])
         # The name in front of it, up to the number before: "step_time", "peak memory".
-        named = {word.lower() for word in _WORD.findall(_last_name(between))}
-        named |= {unit[1].lower()} if unit else set()
+        named = _words(_last_name(between)) | _words(unit[1] if unit else "")
         numbers.append((match[0], bool(named & _ASIDE)))
         end = match.end()
     parts.append(line[end:] if mixed else _DIGITS.sub("~", line[end:]))
     return "#".join(parts), numbers
+
+
+def _words(text: str) -> set[str]:
+    return {word.lower() for word in _WORD.findall(text)}
 
 
 def _last_name(text: str) -> str:

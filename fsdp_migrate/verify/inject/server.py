@@ -152,11 +152,14 @@ def _run_program(job: dict[str, Any]) -> None:
     )
     _relative_paths_from(job["cwd"])
     os.chdir(job["cwd"])
+    import multiprocessing.process
     import tempfile
 
     from fsdp_migrate.verify.inject import boot
 
     tempfile.tempdir = None  # TMPDIR is another one now
+    # Where processes that the program starts look for its script.
+    multiprocessing.process.ORIGINAL_DIR = job["cwd"]  # type: ignore[attr-defined]
     boot.start(forked=True)
     target = job["target"]
     if target[0] == "-m":

@@ -36,6 +36,8 @@ EXACT: tuple[Check, ...] = (
     data.same_random,
     start.drawn,
     start.same_start,
+    data.same_updated_buffers,
+    start.same_first_buffers,
     data.same_settings,
     held.same_schedules,
     data.same_memory,
@@ -59,6 +61,7 @@ NUMBERS: tuple[Check, ...] = (
 STRUCTURE: tuple[Check, ...] = (
     training.all_move,
     shape.same_units,
+    traffic.same_recomputation,
     traffic.same_traffic,
 )
 

@@ -9,7 +9,7 @@ from fsdp_migrate.verify.compare.coverage import NothingShared, Paired, listed, 
 from fsdp_migrate.verify.compare.envelope import gap
 from fsdp_migrate.verify.compare.evidence import Evidence
 from fsdp_migrate.verify.compare.gate import Gate, Question, plural
-from fsdp_migrate.verify.compare.recording import Mode
+from fsdp_migrate.verify.compare.recording import Mode, Recording
 
 
 def same_inputs(evidence: Evidence) -> Gate:
@@ -114,6 +114,39 @@ def same_random(evidence: Evidence) -> Gate:
                 hint = "seeding, or something that draws random numbers, was added, lost or moved"
                 return asked.note(says, hint)
     return asked.passes("same state at every step")
+
+
+def same_updated_buffers(evidence: Evidence) -> Gate | None:
+    """The same buffers are updated, by a forward or otherwise. None where there are none.
+
+    One that is not any more is the cause of other losses; other values may follow from them.
+    """
+    asked = Question("updated-buffers", "updated buffers")
+    updated = 0
+    for rank in range(evidence.before.world):
+        mine, theirs = (
+            _updated(side, rank, evidence.steps) for side in (evidence.before, evidence.after)
+        )
+        for name in sorted(mine.keys() & theirs.keys()):
+            if mine[name] and not theirs[name]:
+                says = f"rank {rank}: {name} is never updated, as it was before the migration"
+                return asked.fails(says, "what the forward of the module does to it was lost")
+            if theirs[name] and not mine[name]:
+                return asked.fails(f"rank {rank}: {name} is updated, which it was not before")
+        updated += sum(mine.values())
+    return asked.passes(f"{updated} on all ranks, the same before and after") if updated else None
+
+
+def _updated(recording: Recording, rank: int, steps: int) -> dict[str, bool]:
+    """Whether each buffer ever has other values than at first; only those that were never cast."""
+    first = recording.init.buffers[rank]
+    later = [snapshot.buffers[rank] for snapshot in recording.after[:steps]]
+    found = {}
+    for name, start in first.items():
+        values = [snapshot[name] for snapshot in later if name in snapshot]
+        if all(value[:2] == start[:2] for value in values):
+            found[name] = any(value[2:] != start[2:] for value in values)
+    return found
 
 
 def same_settings(evidence: Evidence) -> Gate:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 
 from fsdp_migrate.verify.compare.coverage import NothingShared, listed, pair
 from fsdp_migrate.verify.compare.envelope import beyond, gap, judge, worst
@@ -19,14 +20,20 @@ _SAME_BUFFER = 1e-5
 _SAME_LATER = 1e-5
 """The same for weights that may have been trained before."""
 
-_SIGMAS = 6.0
-"""How many standard deviations the statistics of two draws may be apart. One false alarm in half a
-billion parameters, for weights that are independent and not heavy-tailed."""
+_CHANCE = 50.0
+"""How unlike two draws may be (see :func:`_apart`). Less than one false alarm in a billion
+parameters, for weights that are independent and not heavy-tailed."""
+
+_MOST = 500_000
+"""The most values that count: spreads less than 1 % apart are never told from each other."""
+
+_FEW = 30
+"""Fewer values of both sides together would not tell a spread that is ten times as large."""
 
 
 def same_start(evidence: Evidence) -> Gate:
-    """The same initial parameters and buffers; copies on several ranks agree."""
-    asked = Question("start", "initial weights")
+    """The same initial parameters; copies on several ranks agree."""
+    asked = _START
     before, after = evidence.before, evidence.after
     first = [_from_the_beginning(side) for side in (before, after)]
     measured = distances(*first)
@@ -35,28 +42,39 @@ def same_start(evidence: Evidence) -> Gate:
     relative = {name: measured.relative(name) for name in measured.by_name}
     most = max(relative, key=lambda name: relative[name])
     apart = [name for name, value in relative.items() if not value <= _SAME]
-    hint = "weights are initialised, loaded or broadcast differently (sync_module_states)"
     if apart:
         says = f"{len(apart)} of {plural(len(relative), 'parameter')} differ: {listed(apart)}"
         unlike = _unlike(before, after) if before.deferred else []
         if unlike:
             return _drawn_from_others(unlike)
-        return asked.fails(says, measured=relative[most], allowed=_SAME, hint=hint)
+        buffers = _buffers_apart(evidence)
+        if before.deferred and buffers is not None:
+            return _DRAWN.fails(buffers[0], _ANEW, measured=buffers[1], allowed=_SAME_BUFFER)
+        return asked.fails(says, measured=relative[most], allowed=_SAME, hint=_STARTED)
     split = _divergent(after)
     if split and not _divergent(before):
         says = f"ranks hold different copies of {listed(split)}"
-        return asked.fails(says, hint)
-    buffers = _buffers_apart(evidence)
-    if buffers is not None:
-        says, apart_by = buffers
-        return asked.fails(says, measured=apart_by, allowed=_SAME_BUFFER, hint=hint)
+        return asked.fails(says, _STARTED)
     details = (f"ranks hold different copies of {listed(split)}, as in the original",) * bool(split)
     return asked.passes(
-        f"{plural(len(relative), 'parameter')} and their buffers, equal",
+        f"{plural(len(relative), 'parameter')}, equal",
         measured=relative[most],
         allowed=_SAME,
         details=details,
     )
+
+
+_START = Question("start", "initial weights")
+_STARTED = "weights are initialised, loaded or broadcast differently (sync_module_states)"
+
+
+def same_first_buffers(evidence: Evidence) -> Gate | None:
+    """The same initial buffers. None where they are, and where weights are not."""
+    buffers = _buffers_apart(evidence)
+    if buffers is None or same_start(evidence).status is Status.FAIL:
+        return None
+    says, apart_by = buffers
+    return _START.fails(says, measured=apart_by, allowed=_SAME_BUFFER, hint=_STARTED)
 
 
 def _from_the_beginning(recording: Recording) -> Tensors:
@@ -147,8 +165,12 @@ def drawn(evidence: Evidence) -> Gate | None:
         "spreads agree. All else was compared from the original's weights, buffers and random state"
     )
     copied = sorted(_copied(evidence.drawn.init.params)) if evidence.drawn.drawn_alike else []
-    alike = (f"{_DRAWN_ALIKE}: {listed(copied)}",) if copied else ()
-    return _DRAWN.note(says, details=alike)
+    details = (f"{_DRAWN_ALIKE}: {listed(copied)}",) if copied else ()
+    untold = _untold(evidence.before, evidence.drawn)
+    if untold:
+        few = f"too few independent values to tell a distribution: {listed(untold)}"
+        details = (*details, few)
+    return _DRAWN.note(says, details=details)
 
 
 _DRAWN_ALIKE = (
@@ -156,6 +178,7 @@ _DRAWN_ALIKE = (
     "is drawn from its own part of the stream"
 )
 _DRAWN = Question("drawn", "weights drawn anew")
+_ANEW = "reset_parameters of the sharded modules, or the seeds of the ranks, differ"
 
 
 def _drawn_from_others(unlike: list[str]) -> Gate:
@@ -165,7 +188,7 @@ def _drawn_from_others(unlike: list[str]) -> Gate:
     """
     return _DRAWN.fails(
         f"{plural(len(unlike), 'parameter')} drawn from something else: {unlike[0]}",
-        "reset_parameters of the sharded modules, or the seeds of the ranks, differ",
+        _ANEW,
         details=tuple(unlike[1:5]),
     )
 
@@ -175,32 +198,73 @@ def _unlike(before: Recording, after: Recording) -> list[str]:
     paired = pair(before.init.params.whole, after.init.params.whole)
     if isinstance(paired, NothingShared):
         return [str(paired)]
+    copied = set(_copied(after.init.params)) - set(_copied(before.init.params))
+    drawn = _independent(after)
     found = []
     for name, (a, b) in paired.both.items():
-        reason = _unlikely(a, b)
-        if reason:
-            found.append(f"{name} {reason}")
+        if not b.is_finite():
+            found.append(f"{name} is not finite")
+        elif _apart(a, drawn[name]) > _CHANCE:
+            says = f"{_described(*_moments(a))} before, {_described(*_moments(b))} after"
+            found.append(f"{name} is {says}")
     if after.drawn_alike:
         return found
-    copied = set(_copied(after.init.params)) - set(_copied(before.init.params))
     return [*found, *(f"{name} has the same values on several ranks" for name in sorted(copied))]
 
 
-def _unlikely(a: Sketch, b: Sketch) -> str | None:
-    """Why the values of ``a`` and ``b`` are not two draws of the same kind; None if they may be."""
-    if not b.is_finite():
-        return "is not finite"
+def _untold(before: Recording, drawn: Recording) -> list[str]:
+    """Parameters of which nothing was found out, since they have too few values."""
+    mine, theirs = before.init.params.whole, _independent(drawn)
+    return [
+        name
+        for name in sorted(mine.keys() & theirs.keys())
+        if mine[name].count + theirs[name].count < _FEW
+        and not _same_constant(mine[name], theirs[name])
+    ]
+
+
+def _independent(recording: Recording) -> Mapping[str, Sketch]:
+    """The values of each parameter that say something about its distribution.
+
+    Those of one rank, where all ranks drew from equally seeded generators: the others' repeat them.
+    """
+    params = recording.init.params
+    if not recording.drawn_alike or not _copied(params):
+        return params.whole
+    return {
+        name: max((s for _, s in filter(None, pieces)), key=lambda s: s.count)
+        for name, pieces in params.by_name.items()
+        if name in params.whole
+    }
+
+
+def _apart(a: Sketch, b: Sketch) -> float:
+    """How much less likely two samples are if one normal distribution made both: Bartlett's test,
+    with the means.
+
+    Above ``x`` by chance in about ``exp(-x / 2)`` of cases, however few the values are. A spread
+    takes two values to be seen: one value for itself tells nothing, but that it is 0.
+    """
+    if _same_constant(a, b):
+        return 0.0
     (mean, spread), (other, width) = _moments(a), _moments(b)
-    if not spread or not width:
-        if spread == width and gap(mean, other, scale=1e-30) <= _SAME:
-            return None
-        return f"is {_described(mean, spread)} before, {_described(other, width)} after"
-    apart = _SIGMAS * math.sqrt((spread**2 + width**2) / a.count)
-    # The logarithm of a variance estimated from n normal values has variance 2 / n.
-    factor = math.exp(_SIGMAS * math.sqrt(1.0 / a.count) + 0.01)
-    if abs(mean - other) > apart or not 1 / factor <= width / spread <= factor:
-        return f"is {_described(mean, spread)} before, {_described(other, width)} after"
-    return None
+    samples = ((a, spread), (b, width))
+    if any(not s and (each.count > 1 or not each.squares) for each, s in samples):
+        return math.inf  # one is constant
+    counts = [min(each.count, _MOST) for each, _ in samples]
+    freedom = sum(counts) - 2
+    if not freedom:
+        return 0.0
+    # Variances as each sample tells them, and both together around one mean.
+    own = [(n - 1, s * s * n / (n - 1)) for n, (_, s) in zip(counts, samples, strict=True) if n > 1]
+    between = counts[0] * counts[1] / sum(counts) * (mean - other) ** 2
+    common = (sum(n * variance for n, variance in own) + between) / freedom
+    return sum(n * math.log(common / variance) for n, variance in own)
+
+
+def _same_constant(a: Sketch, b: Sketch) -> bool:
+    (mean, spread), (other, width) = _moments(a), _moments(b)
+    return not spread and not width and gap(mean, other, scale=1e-30) <= _SAME
 
 
 def _moments(sketch: Sketch) -> tuple[float, float]:

@@ -1,4 +1,4 @@
-"""Do the ranks exchange the same things?"""
+"""Do the ranks exchange the same things, and compute the same ones twice?"""
 
 from __future__ import annotations
 
@@ -70,6 +70,24 @@ def same_traffic(evidence: Evidence) -> Gate:
     what = ", ".join(plural(totals[f], f) for f in (_GATHER, _SCATTER, _REDUCE) if totals[f])
     says = f"{what or 'none'} a step"
     return asked.passes(says, expected=tuple(sorted(expected)))
+
+
+def same_recomputation(evidence: Evidence) -> Gate | None:
+    """Activation checkpointing computes as many regions again. None where there is none."""
+    asked = Question("recomputation", "activations")
+    regions = 0
+    for n, a, b, _ in evidence.pairs():
+        for rank, (x, y) in enumerate(zip(a.recomputed, b.recomputed, strict=True)):
+            if x != y:
+                says = (
+                    f"step {n + 1}, rank {rank}: activation checkpointing computes "
+                    f"{plural(x, 'region')} again before, {y} after"
+                )
+                hint = "activations are kept instead, which takes more memory"
+                more = "more is computed twice, which takes more time"
+                return asked.costs(says, hint=hint if y < x else more)
+            regions += x
+    return asked.passes(f"{plural(regions, 'region')} computed again") if regions else None
 
 
 def _as_often_a_unit(x: int, y: int, evidence: Evidence) -> bool:
