@@ -14,7 +14,7 @@ from fsdp_migrate.verify.compare.recording import Held, Part
 from fsdp_migrate.verify.launch.warm import WarmServer
 from fsdp_migrate.verify.report import text
 
-from .recordings import evidence, sketch
+from .recordings import SIZE, evidence, sketch
 from .scripts import FSDP1, FSDP2, judged
 
 # Two averages: a dictionary of what each rank holds, and a plain module of whole parameters.
@@ -181,6 +181,17 @@ def test_tensors_may_be_cut_in_any_way(after: tuple[Part | None, ...]) -> None:
 )
 def test_other_values_and_single_shards_are_named(after: tuple[Part | None, ...]) -> None:
     assert average(whole, after).status is Status.FAIL
+
+
+def test_a_whole_that_becomes_local_shards_leaves_it_open() -> None:
+    values = [float(number) for number in range(SIZE)]
+    half = SIZE // 2
+    all_of_it = (part(values), part(values))
+    cut = (part(values[:half]), part(values[half:]))
+    placed = (part(values[:half], SIZE, f"0:{half}"), part(values[half:], SIZE, f"{half}:{SIZE}"))
+    assert average(all_of_it, cut).status is Status.VOID
+    assert average(all_of_it, placed).status is Status.PASS
+    assert average(cut, placed).status is Status.PASS
 
 
 def test_an_average_that_stands_still_is_named_however_slowly_it_moved() -> None:

@@ -13,12 +13,13 @@ import pytest
 from fsdp_migrate.verify.compare.evidence import Evidence
 from fsdp_migrate.verify.compare.exact import differences
 from fsdp_migrate.verify.compare.gate import Status
+from fsdp_migrate.verify.compare.gates.data import same_restored_memory
 from fsdp_migrate.verify.compare.gates.state import same_buffers
 from fsdp_migrate.verify.compare.judge import cause_is_found, judge
 from fsdp_migrate.verify.compare.recording import Dump, Optimizer, Recording, Tensors, Unit
 from fsdp_migrate.verify.compare.sketch import Sketch
 
-from .recordings import NAMES, SIZE, WORLD, Run, altered, evidence, with_steps, without
+from .recordings import NAMES, SIZE, WORLD, Run, altered, evidence, tensors, with_steps, without
 
 
 def cause(found: Evidence) -> str | None:
@@ -127,6 +128,59 @@ def test_an_original_that_clips_by_another_norm_on_each_rank_is_told_so() -> Non
     assert failure is not None
     assert failure.key == "gradient"
     assert "another norm on each rank (1, 1.1)" in failure.hint
+
+
+@pytest.mark.parametrize(
+    ("noise", "apart", "differs"),
+    [(1e-7, 1e-7, False), (1e-7, 1e-2, True), (0.0, 1e-7, True)],
+    ids=["computed", "computed-otherwise", "written"],
+)
+def test_a_bound_that_noise_moves_has_a_tolerance(
+    noise: float, apart: float, differs: bool
+) -> None:
+    sides = {}
+    for side, relative in (("before", 0.0), ("after", apart), ("twin", noise)):
+        recording: Recording = getattr(evidence(), side)
+        steps = tuple(
+            dataclasses.replace(
+                step,
+                clips=tuple(
+                    tuple({**call, "bound": 2.0 * (1 + relative)} for call in calls)
+                    for calls in step.clips
+                ),
+            )
+            for step in recording.steps
+        )
+        sides[side] = dataclasses.replace(recording, steps=steps)
+    found = judge(Evidence(**sides)).first_failure
+    assert (found is not None and found.key == "clipping") == differs
+
+
+@pytest.mark.parametrize(
+    ("apart", "status"), [(1e-7, Status.PASS), (0.01, Status.FAIL)], ids=["rounding", "other"]
+)
+def test_states_restored_after_some_steps_are_compared(apart: float, status: Status) -> None:
+    def restored(recording: Recording, relative: float) -> Recording:
+        values = {f"{NAMES[0]}/exp_avg_sq": [1.0 + relative, 2.0, 3.0, 4.0]}
+        steps = list(recording.steps)
+        steps[2] = dataclasses.replace(steps[2], states=tensors(values))
+        return dataclasses.replace(recording, steps=tuple(steps))
+
+    found = evidence()
+    sides = restored(found.before, 0.0), restored(found.after, apart)
+    gate = same_restored_memory(dataclasses.replace(found, before=sides[0], after=sides[1]))
+    assert gate is not None
+    assert gate.status is status
+
+
+def test_states_of_zeros_are_none() -> None:
+    def remembering(recording: Recording, values: list[float]) -> Recording:
+        states = tensors({f"{NAMES[0]}/momentum_buffer": values})
+        first = dataclasses.replace(recording.steps[0], states=states)
+        return dataclasses.replace(recording, steps=(first, *recording.steps[1:]))
+
+    assert cause(altered(lambda after: remembering(after, [0.0] * SIZE))) is None
+    assert cause(altered(lambda after: remembering(after, [1.0] * SIZE))) == "optimizer-state"
 
 
 def test_other_random_numbers_alone_are_no_failure() -> None:

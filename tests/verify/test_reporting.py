@@ -74,6 +74,16 @@ def test_the_screen_shows_every_gate_and_ends_with_the_verdict() -> None:
     assert all(len(line) <= 98 for line in shown.splitlines())
 
 
+def test_a_pass_says_which_changed_lines_never_ran() -> None:
+    said = {"not_executed": ("train.py:8-9", "train.py:20")}
+    passed = full(evidence(), Verdict.SAME, **said)
+    for render in (text.render, markdown.render, html.render, junit.render):
+        shown = " ".join(render(passed).split())
+        assert "changed and never ran: train.py:8-9, train.py:20" in shown
+    assert '"train.py:8-9"' in as_json.render(passed)
+    assert not full(evidence(lr=0.02), Verdict.DIFFERENT, **said).caveat
+
+
 def test_the_screen_of_a_failure_names_what_to_look_at() -> None:
     shown = text.render(report(evidence(scatters=4), Verdict.DIFFERENT))
     assert "collectives             FAIL  step 2: 2 reduce-scatter calls before, 4 after" in shown

@@ -87,6 +87,7 @@ def load(folder: Path) -> Recording:
         imported=frozenset(
             path for rank in events for e in _all(rank, "imported") for path in e["inside"]
         ),
+        executed=_executed(folder),
         from_outside=_outside(events),
         observed=observed.read(events),
         rest=_rest(events),
@@ -186,6 +187,15 @@ def _outside(events: list[list[Event]]) -> tuple[tuple[str, str], ...]:
         for source, place in event["outside"]
     }
     return tuple(sorted(found))
+
+
+def _executed(folder: Path) -> dict[str, frozenset[int]]:
+    found: dict[str, set[int]] = {}
+    for path in folder.glob("executed-*.txt"):
+        for text in path.read_text(encoding="utf-8").splitlines():
+            line, _, name = text.partition(" ")
+            found.setdefault(name, set()).add(int(line))
+    return {name: frozenset(lines) for name, lines in found.items()}
 
 
 def _parameters(models: list[Event]) -> dict[str, Parameter]:

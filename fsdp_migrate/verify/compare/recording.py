@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -245,6 +245,9 @@ class Recording:
 
     imported: frozenset[str] = frozenset()
     """The Python files of the tree that some rank imported, as paths below it."""
+
+    executed: Mapping[str, frozenset[int]] = field(default_factory=dict)
+    """The lines of changed files that some process executed; of the migrated program only."""
 
     from_outside: tuple[tuple[str, str], ...] = ()
     """Files of the tree whose modules came from another place, and that place."""

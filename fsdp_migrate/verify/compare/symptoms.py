@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from fsdp_migrate.verify.compare.evidence import Evidence
 from fsdp_migrate.verify.compare.gate import Gate, Status
-from fsdp_migrate.verify.compare.gates.data import inputs_may_follow
+from fsdp_migrate.verify.compare.gates.data import inputs_may_follow, some_enter_alike
+from fsdp_migrate.verify.compare.gates.start import begins_with_other_weights
 from fsdp_migrate.verify.compare.gates.state import buffers_apart_since
 
 # Gates about what a program does with a model: they make its outputs others, and so the inputs of
@@ -20,8 +21,14 @@ def causes_first(evidence: Evidence, gates: tuple[Gate, ...]) -> tuple[Gate, ...
     """The gates in an order in which inputs that a model may have made come after what made them
     others: two models that feed each other differ in their inputs whatever the cause is."""
     at = next((n for n, g in enumerate(gates) if g.key == "inputs" and g.status is Status.FAIL), -1)
-    if at < 0 or gates[at].step is None or not inputs_may_follow(evidence):
+    if at < 0 or gates[at].step is None:
         return gates
+    if not inputs_may_follow(evidence):
+        starts = [g for g in gates[at + 1 :] if g.key == "start" and g.status is Status.FAIL]
+        if not starts or not begins_with_other_weights(evidence) or not some_enter_alike(evidence):
+            return gates
+        rest = [gate for gate in gates[at:] if gate is not starts[0]]
+        return (*gates[:at], starts[0], *rest)
     inputs, step = gates[at], gates[at].step or 0
     since = buffers_apart_since(evidence)
 

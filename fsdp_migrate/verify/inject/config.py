@@ -17,6 +17,9 @@ ENDED = "the script ended"
 SOURCES = "sources.json"
 """The file among the records that lists the Python files of the tree."""
 
+WATCHED = "watched.json"
+"""The file among the records that lists those of which executed lines are written down."""
+
 VARIABLE = "FSDP_MIGRATE_VERIFY"
 """The environment variable that holds the configuration; without it nothing is recorded."""
 

@@ -36,8 +36,11 @@ def main() -> None:
             slack,
         ):
             for path in family:
-                found[path] |= {key: [] for key in _DIFFERENCES}
+                # What has whole elements was not added up: the state of a generator, an order.
+                exact = [each for each in found[path]["apart"] if each[0] in found[path]["whole"]]
+                found[path] |= {**{key: [] for key in _DIFFERENCES}, "apart": exact}
     for path in paths:
+        found[path].pop("whole", None)
         print(json.dumps({"path": path, **found[path]}), flush=True)
 
 
@@ -164,7 +167,7 @@ def _leaves(value: Any, path: str = "") -> Any:
 def _differences(mine: dict[str, Any], theirs: dict[str, Any]) -> dict[str, Any]:
     import torch
 
-    parts, shapes, dtypes, apart = [], [], [], []
+    parts, shapes, dtypes, apart, whole = [], [], [], [], []
     for name in mine.keys() & theirs.keys():
         a, b = mine[name], theirs[name]
         if type(b).__name__ in ("DTensor", "ShardedTensor") and type(a) is torch.Tensor:
@@ -179,6 +182,8 @@ def _differences(mine: dict[str, Any], theirs: dict[str, Any]) -> dict[str, Any]
                 else:
                     dtypes.append([name, said])
             if a.shape == b.shape and a.numel():
+                if not a.is_floating_point():
+                    whole.append(name)
                 a, b = a.double(), b.double()
                 apart.append([name, (a - b).abs().max().item(), a.abs().max().item()])
     return {
@@ -188,6 +193,7 @@ def _differences(mine: dict[str, Any], theirs: dict[str, Any]) -> dict[str, Any]
         "shapes": sorted(shapes),
         "dtypes": sorted(dtypes),
         "apart": sorted(apart),
+        "whole": whole,
     }
 
 

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from fsdp_migrate.verify.events import Event, Stage
-from fsdp_migrate.verify.inject.config import SOURCES, Changes, Config
+from fsdp_migrate.verify.inject.config import SOURCES, WATCHED, Changes, Config
 from fsdp_migrate.verify.launch import aftermath
 from fsdp_migrate.verify.launch.ending import End, Ending
 from fsdp_migrate.verify.launch.environment import environment
@@ -22,7 +22,12 @@ from fsdp_migrate.verify.launch.launcher import (
     has_accelerator,
     program_words,
 )
-from fsdp_migrate.verify.launch.scratch import add_files, copy_tree, input_files
+from fsdp_migrate.verify.launch.scratch import (
+    add_files,
+    changed_sources,
+    copy_tree,
+    input_files,
+)
 from fsdp_migrate.verify.launch.warm import NotStarted, WarmServer
 from fsdp_migrate.verify.launch.watch import Command, Patience, Running, watch
 from fsdp_migrate.verify.plan import Plan, PlanError
@@ -130,6 +135,9 @@ class Runner:
             raise PlanError(f"the '{job.role.value}' tree could not be copied: {error}") from None
         sources = [name for name, _ in input_files(tree) if name.endswith(".py")]
         (records / SOURCES).write_text(json.dumps(sources), encoding="utf-8")
+        if job.migrated and not job.timing:
+            changed = sorted(changed_sources(plan.before, plan.after))
+            (records / WATCHED).write_text(json.dumps(changed), encoding="utf-8")
         config = self._config(job, records, tree)
         self.on_event(Event(Stage.START, job.role))
         watched = watch(

@@ -13,6 +13,7 @@ from fsdp_migrate.verify.compare.gate import plural
 from fsdp_migrate.verify.compare.gates.state import final_parameters
 from fsdp_migrate.verify.compare.gates.training import rows
 from fsdp_migrate.verify.compare.judge import Judgement
+from fsdp_migrate.verify.compare.not_executed import changed_and_not_executed
 from fsdp_migrate.verify.compare.observed import together
 from fsdp_migrate.verify.compare.recording import Recording
 from fsdp_migrate.verify.plan import Plan
@@ -23,6 +24,7 @@ from fsdp_migrate.verify.trial.pair import Pair
 
 _ENOUGH_STEPS = 3
 _MOST_PARAMETERS = 10
+_MOST_BLOCKS = 10
 _SIZES = {"float64": 8, "float32": 4, "float16": 2, "bfloat16": 2}
 
 
@@ -48,6 +50,7 @@ def compose(bench: Bench, answer: Answer, *, seconds: float) -> Report:
     first = decided[0] if decided else None
     before = bench.recordings.get(f"before{answer.label}")
     compared = f"after{answer.label}" in bench.recordings
+    not_executed = _not_executed(bench)
     return Report(
         verdict=answer.verdict,
         says=answer.says,
@@ -65,12 +68,33 @@ def compose(bench: Bench, answer: Answer, *, seconds: float) -> Report:
         endings=bench.endings,
         patches=_all(bench, "patches"),
         notes=_notes(bench, pairs, answer.judgement),
-        limits=_limits(plan, before, first) if compared and before is not None else (),
+        limits=(
+            _limits(plan, before, first, not_executed) if compared and before is not None else ()
+        ),
+        not_executed=not_executed,
         facts=_facts(bench, before),
         seconds=seconds,
         observed=together(recording.observed for recording in bench.recordings.values()),
         kept=str(bench.room) if plan.keep is not None else None,
     )
+
+
+def _not_executed(bench: Bench) -> tuple[str, ...]:
+    """The changed blocks of the migrated program that no run came by, those of files that stood in
+    the original first. Files that no run imported are left out."""
+    executed: dict[str, set[int]] = {}
+    for recording in bench.recordings.values():
+        for name, lines in recording.executed.items():
+            executed.setdefault(name, set()).update(lines)
+    found: dict[bool, list[str]] = {False: [], True: []}
+    for name in sorted(executed):
+        before, after = (tree / name for tree in (bench.plan.before, bench.plan.after))
+        only_after = not before.is_file()
+        old = b"" if only_after else before.read_bytes()
+        for first, last in changed_and_not_executed(old, after.read_bytes(), executed[name]):
+            place = f"{name}:{first}" if first == last else f"{name}:{first}-{last}"
+            found[only_after].append(place)
+    return (*found[False], *found[True])
 
 
 def _traffic(evidence: Evidence) -> tuple[Traffic, ...]:
@@ -155,12 +179,17 @@ def _notes(bench: Bench, pairs: list[Pair], judgement: Judgement | None) -> tupl
     return tuple(dict.fromkeys(notes))
 
 
-def _limits(plan: Plan, before: Recording, pair: Pair | None) -> tuple[str, ...]:
-    limits = []
+def _limits(
+    plan: Plan, before: Recording, pair: Pair | None, not_executed: tuple[str, ...]
+) -> tuple[str, ...]:
+    limits: list[str] = []
     if pair is not None and pair.evidence.after.imported:
         left = sorted(pair.evidence.changed - pair.evidence.after.imported)
         if left:
             limits.append(f"changed code that this run did not import: {listed(left)}")
+    limits += [f"{place} was changed and never ran" for place in not_executed[:_MOST_BLOCKS]]
+    if len(not_executed) > _MOST_BLOCKS:
+        limits.append(f"{len(not_executed) - _MOST_BLOCKS} more blocks were changed and never ran")
     if before.simulated:
         limits.append(simulate.LIMITS)
     elif before.device == "cpu":

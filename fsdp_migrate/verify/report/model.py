@@ -153,6 +153,8 @@ class Report:
     notes: tuple[str, ...] = ()
     limits: tuple[str, ...] = ()
     """What this run could not check."""
+    not_executed: tuple[str, ...] = ()
+    """Blocks of lines that were changed and that no run came by: ``train.py:88-90``."""
     facts: dict[str, Any] = field(default_factory=dict)
     """Versions, seed, arguments: what it takes to run it again."""
     seconds: float = 0.0
@@ -171,8 +173,12 @@ class Report:
 
     @property
     def caveat(self) -> str:
-        """What is said beside the verdict: places that use FSDP1 and are no sites."""
-        return self.accounted.caveat if self.accounted is not None else ""
+        """What is said beside the verdict: places that use FSDP1 and are no sites; and beside a
+        pass, what was changed and never ran."""
+        unseen = self.accounted.caveat if self.accounted is not None else ""
+        passes = self.exit_code == 0 and self.not_executed
+        never = f"changed and never ran: {listed(self.not_executed)}" if passes else ""
+        return "; ".join(filter(None, (unseen, never)))
 
     @property
     def title(self) -> str:
@@ -256,6 +262,7 @@ class Report:
             "expected": list(self.expected),
             "notes": list(self.notes),
             "limits": list(self.limits),
+            "not_executed": list(self.not_executed),
             "facts": self.facts,
             "seconds": round(self.seconds, 2),
             "kept": self.kept,

@@ -50,6 +50,7 @@ NUMBERS: tuple[Check, ...] = (
     first_step.same_loss,
     first_step.same_clipping,
     first_step.same_gradient,
+    data.same_restored_memory,
     first_step.same_update,
     start.same_later_start,
     training.same_trajectory,

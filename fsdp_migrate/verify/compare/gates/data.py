@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from fsdp_migrate.verify.compare.coverage import NothingShared, Paired, listed, pair
-from fsdp_migrate.verify.compare.envelope import gap
+from fsdp_migrate.verify.compare.envelope import beyond, gap, judge, worst
 from fsdp_migrate.verify.compare.evidence import Evidence
 from fsdp_migrate.verify.compare.gate import Gate, Question, plural
 from fsdp_migrate.verify.compare.recording import Mode, Recording
@@ -46,6 +46,13 @@ def inputs_may_follow(evidence: Evidence) -> bool:
         for n, what, _, mine, theirs in _entered(evidence)
         if mine != theirs
     )
+
+
+def some_enter_alike(evidence: Evidence) -> bool:
+    """Whether in the first step some data is the same and some is not: what is drawn or read is,
+    then, and what differs was computed with a model."""
+    first = [(mine, theirs) for n, _, _, mine, theirs in _entered(evidence) if n == 0]
+    return any(x == y for mine, theirs in first for x, y in zip(mine, theirs, strict=False))
 
 
 def _entered(
@@ -190,7 +197,14 @@ def same_memory(evidence: Evidence) -> Gate | None:
     for n, a, b, _ in evidence.pairs():
         if not a.states.by_name and not b.states.by_name:
             continue
-        paired = pair(a.states.whole, b.states.whole)
+        mine, theirs = a.states.whole, b.states.whole
+        # A state of zeros says nothing that no state at all would not say.
+        paired = pair(
+            {name: s for name, s in mine.items() if name in theirs or s.norm},
+            {name: s for name, s in theirs.items() if name in mine or s.norm},
+        )
+        if isinstance(paired, NothingShared) and not paired.before and not paired.after:
+            continue
         hint = "optimizer states are lost or changed when a checkpoint is loaded"
         if isinstance(paired, NothingShared) or not paired.complete:
             says = f"step {n + 1}: {paired}" if isinstance(paired, NothingShared) else ""
@@ -211,6 +225,32 @@ def same_memory(evidence: Evidence) -> Gate | None:
     if not compared:
         return None
     return asked.passes(f"{plural(compared, 'loaded state')} equal")
+
+
+def same_restored_memory(evidence: Evidence) -> Gate | None:
+    """Optimizers that were loaded after some steps remember the same, but for rounding. None where
+    there was none."""
+    asked = Question("restored-state", "restored optimizer state")
+    judged = []
+    for n, a, b, twin in evidence.pairs()[1:]:
+        mine, theirs = a.states.whole, b.states.whole
+        noisy = twin.states.whole if twin is not None else {}
+        for name, state in mine.items():
+            uncertain = name.rpartition("/")[0] in evidence.undetermined
+            if state.count == 1 or name not in theirs or uncertain or not state.norm:
+                continue
+            noise = state.distance(noisy[name]) / state.norm if name in noisy else None
+            apart = state.distance(theirs[name]) / state.norm
+            floor = 10 * evidence.floors.gradient
+            where = f"{name}, step {n + 1}"
+            judged.append(judge(apart, floor=floor, twin=noise, where=where))
+    if not judged:
+        return None
+    wrong = [each for each in judged if not each.ok]
+    says = f"{len(wrong)} of {len(judged)} differ: {listed([each.where for each in wrong])}"
+    says = says if wrong else f"{plural(len(judged), 'state')} loaded after some steps"
+    hint = "optimizer states are lost or changed when a checkpoint is loaded"
+    return asked.judge(worst(judged), says, hint, ok=not wrong, details=beyond(wrong))
 
 
 _SAME_STATE = 1e-6

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections.abc import Callable, Mapping, Sequence
 
@@ -16,7 +17,7 @@ from fsdp_migrate.verify.compare.envelope import (
     worst,
 )
 from fsdp_migrate.verify.compare.evidence import Distances, Evidence, distances
-from fsdp_migrate.verify.compare.gate import Gate, Question, plural
+from fsdp_migrate.verify.compare.gate import Gate, Question, Status, plural
 from fsdp_migrate.verify.compare.recording import Step, Tensors
 from fsdp_migrate.verify.compare.sketch import change, length
 
@@ -140,11 +141,22 @@ def same_clipping(evidence: Evidence) -> Gate:
     """The same clip calls with the same bounds, returning the same norms."""
     asked = Question("clipping", "gradient clipping")
     _, a, b, twin = evidence.pairs()[0]
+    # Bounds that noise moves are computed by the program, from norms of earlier steps.
+    noise = max(
+        _bounds_apart(*calls)
+        for _, x, _, shaken in evidence.pairs()
+        for calls in zip(x.clips, (shaken or x).clips, strict=True)
+    )
     for n, x, y, _ in evidence.pairs():
         for rank, (mine, theirs) in enumerate(zip(x.clips, y.clips, strict=True)):
             calls = [clippings(clips) for clips in (mine, theirs)]
-            bounds = [[c.get("bound") for c in clips] for clips in calls]
-            if bounds[0] != bounds[1]:
+            allowed = judge(
+                _bounds_apart(mine, theirs),
+                floor=evidence.floors.norm if noise else 0.0,
+                twin=noise,
+                ceiling=gradient_ceiling(evidence, evidence.floors.ceiling),
+            )
+            if not allowed.ok:
                 here, there = _calls(calls[0]), _calls(calls[1])
                 says = f"step {n + 1}, rank {rank}: {here} before, {there} after"
                 hint = "a clip call was lost, added, or got another bound"
@@ -165,6 +177,18 @@ def same_clipping(evidence: Evidence) -> Gate:
         "the norm is taken over other gradients: over local shards, per unit, or differently scaled"
     )
     return asked.judge(judged, says, hint, ok=judged.ok)
+
+
+def _bounds_apart(
+    mine: Sequence[Mapping[str, object]], theirs: Sequence[Mapping[str, object]]
+) -> float:
+    """Largest relative difference of the bounds of two ranks' calls; infinite where the calls are
+    not the same."""
+    bounds = [[call.get("bound") for call in clippings(calls)] for calls in (mine, theirs)]
+    if [bound is None for bound in bounds[0]] != [bound is None for bound in bounds[1]]:
+        return math.inf
+    pairs = zip(*bounds, strict=True)
+    return max((gap(float(str(x)), float(str(y))) for x, y in pairs if x is not None), default=0.0)
 
 
 def _calls(clips: Sequence[Mapping[str, object]]) -> str:
@@ -205,7 +229,25 @@ def same_gradient(evidence: Evidence) -> Gate:
             "scaled by depends on which rank holds it; are there trained parameters that FSDP "
             "ignores, whose gradients no one reduces?"
         )
-    return _parameters(asked, total, judged, hint)
+    gate = _parameters(asked, total, judged, hint)
+    loss = _later_loss(evidence, [each.where for each in judged if not each.ok])
+    if gate.status is Status.FAIL and loss:
+        hint = "a model that is made later gets other targets, or its loss is another one"
+        return dataclasses.replace(gate, says=f"{loss}; {gate.says}", hint=hint)
+    return gate
+
+
+def _later_loss(evidence: Evidence, wrong: list[str]) -> str:
+    """The loss that the parameters ``wrong`` begin with, if they belong to a model that was made
+    later and it is another one already."""
+    if not wrong or not evidence.before.appeared.issuperset(wrong):
+        return ""
+    n, a, b, twin = evidence.pairs()[min(evidence.before.first_seen[name] for name in wrong)]
+    scale = loss_scale(evidence)
+    noise = loss_gap(a, twin, scale) if twin else None
+    if judge(loss_gap(a, b, scale), floor=evidence.floors.loss, twin=noise).ok:
+        return ""
+    return f"step {n + 1}: loss {a.loss:.7g} before, {b.loss:.7g} after"
 
 
 def _clipped_apart(step: Step) -> str | None:

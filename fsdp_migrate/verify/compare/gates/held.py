@@ -60,6 +60,7 @@ def same_averages(evidence: Evidence) -> Gate | None:
     asked = Question("held", "weights kept besides")
     judged: list[Judged] = []
     paths: set[str] = set()
+    cut: list[str] = []
     noise: dict[str, float] = {}
     for n, a, b in _paired(evidence.before, evidence.after):
         twin = evidence.twin.held[n] if evidence.twin and n < len(evidence.twin.held) else None
@@ -68,6 +69,8 @@ def same_averages(evidence: Evidence) -> Gate | None:
                 continue
             key = f"{path}/{name}"
             paths.add(path)
+            if _is_cut(evidence.before, name, mine, theirs):
+                cut.append(key)
             other = twin.groups.get(path, {}).get(name) if twin is not None else None
             noise[key] = max(noise.get(key, 0.0), _apart(mine, other) if other else 0.0)
             known = noise[key] if evidence.twin is not None else None
@@ -81,6 +84,13 @@ def same_averages(evidence: Evidence) -> Gate | None:
         return asked.fails(says, "an average that no step updates")
     if not judged:
         return None
+    if cut and all(each.ok for each in judged):
+        says = (
+            f"averages in {listed(sorted(set(cut)))} were whole on every rank, and are local shards"
+        )
+        return asked.void(
+            says, "plain tensors: what reads them does not put them together by itself"
+        )
     wrong = [each for each in judged if not each.ok]
     says = f"{listed(sorted(paths))}: {plural(len(judged), 'value')}"
     shown = worst(judged)
@@ -121,6 +131,13 @@ def _apart(mine: Parts, theirs: Parts) -> float:
         for x in _totals(a)
         for y in _totals(b)
     )
+
+
+def _is_cut(before: Recording, name: str, mine: Parts, theirs: Parts) -> bool:
+    """Whether what was the whole of a parameter is now a tensor of another shape."""
+    shapes = {p.shape for known, p in before.parameters.items() if f".{known}".endswith(f".{name}")}
+    kept = [{part[0] for part in side if part is not None} for side in (mine, theirs)]
+    return bool(kept[1]) and kept[0] <= shapes and bool(kept[0]) and not kept[1] <= shapes
 
 
 def _totals(parts: list[Part]) -> list[tuple[float, float, float]]:

@@ -243,7 +243,10 @@ def gradients_present(evidence: Evidence) -> Gate:
     for n, a, b, _ in evidence.pairs():
         paired = pair(a.gradients.whole, b.gradients.whole)
         if isinstance(paired, NothingShared):
-            return asked.fails(f"step {n + 1}: {paired}")
+            says = f"step {n + 1}: {paired}"
+            if a.settings[0].keys() != b.settings[0].keys():
+                says += ": another optimizer takes the step, whose parameters have none"
+            return asked.fails(says)
         some = max(some, len(paired.both))
         for side, names in (("before", paired.only_before), ("after", paired.only_after)):
             if names:

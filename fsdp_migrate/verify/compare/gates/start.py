@@ -77,6 +77,14 @@ def same_first_buffers(evidence: Evidence) -> Gate | None:
     return _START.fails(says, measured=apart_by, allowed=_SAME_BUFFER, hint=_STARTED)
 
 
+def begins_with_other_weights(evidence: Evidence) -> bool:
+    """Whether weights that are there from the beginning differ, and not buffers alone."""
+    measured = distances(*map(_from_the_beginning, (evidence.before, evidence.after)))
+    if isinstance(measured, NothingShared):
+        return False
+    return any(not measured.relative(name) <= _SAME for name in measured.by_name)
+
+
 def _from_the_beginning(recording: Recording) -> Tensors:
     """First values of the parameters that were there before the first step; others may be what was
     trained until they appeared."""
