@@ -55,7 +55,7 @@ def field_at(node: ast.AST, module: Module, project: Project) -> Field | None:
     uses = name_uses.uses_of(name, scope, module, project)
     if calls is None or uses is None or names.count(name) != 1 or len(scope.bindings[name]) != 1:
         return None
-    if any(_looks_at_all(each) for each in project.read):
+    if any(_looks_at(name, each) for each in project.read):
         return None
     attributes = [(u, m) for u, m in uses if isinstance(u, ast.Attribute)]
     if len(attributes) + 1 != len(uses):
@@ -77,7 +77,7 @@ def is_written_in_sight(node: ast.expr, module: Module, project: Project) -> boo
         return True
     name = node.attr
     for each in project.read:
-        if any(string.value == name for string in each.table.strings) or _sets_by_name(each):
+        if any(string.value == name for string in each.table.strings) or _may_set(name, each):
             return False
         for call, _, _ in _given_in(name, each):
             if last_name(call.func) in {"replace", "evolve", "_replace", "setattr", "update"}:
@@ -142,21 +142,21 @@ def _given_in(name: str, module: Module) -> Iterator[tuple[ast.Call, ast.keyword
                 yield call, keyword, module
 
 
-def _looks_at_all(module: Module) -> bool:
-    """Whether a file may look at fields of objects that it does not name."""
-    reads = any(len(c.args) > 1 and not _is_text(c.args[1]) for c in _named("getattr", module))
+def _looks_at(field: str, module: Module) -> bool:
+    """Whether a file may look at a field of objects without naming it."""
+    reads = any(_may_name(call, field) for call in _named("getattr", module))
     imported = any(binding.qualified in REFLECTING for binding in module.table.imports)
     names = {name.removeprefix("dataclasses.") for name in REFLECTING}
     asked = any(
         not REFLECTING.isdisjoint(module.table.qualify(each))
         for each in module.table.attributes_by_name.of(names)
     )
-    return reads or imported or asked or bool(_named("vars", module)) or _sets_by_name(module)
+    return reads or imported or asked or bool(_named("vars", module)) or _may_set(field, module)
 
 
-def _sets_by_name(module: Module) -> bool:
-    """Whether a file sets attributes under names that only the running program knows."""
-    sets = any(len(c.args) > 1 and not _is_text(c.args[1]) for c in _named("setattr", module))
+def _may_set(field: str, module: Module) -> bool:
+    """Whether a file may set a field under a name that only the running program knows."""
+    sets = any(_may_name(call, field) for call in _named("setattr", module))
     return sets or bool(module.table.attributes_by_name.named("__dict__"))
 
 
@@ -164,5 +164,11 @@ def _named(name: str, module: Module) -> list[ast.Call]:
     return list(module.table.calls_by_name.named(name))
 
 
-def _is_text(node: ast.expr) -> bool:
-    return isinstance(node, ast.Constant) and isinstance(node.value, str)
+def _may_name(call: ast.Call, field: str) -> bool:
+    """Whether the name in ``setattr(model, name, value)`` may turn out to be that of a field."""
+    match call.args[1:2]:
+        case [] | [ast.Constant(value=str())]:
+            return False
+        case [ast.JoinedStr(values=[ast.Constant(value=str(start)), *_])]:
+            return field.startswith(start)
+    return True

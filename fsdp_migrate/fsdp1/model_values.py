@@ -72,9 +72,10 @@ def _static_that_tells(node: ast.expr, module: Module, tracer: Tracer) -> ast.Ca
     there is one."""
     path = access_path(node)
     found = tracer.evaluate(node, module)
-    if path is None or not all(isinstance(v, (Computed, Unknown)) for v in found):
+    if path is None or (found and not any(isinstance(v, (Computed, Unknown)) for v in found)):
         return None
-    is_known = any(isinstance(v, Computed) for v in found)  # some of it, as an attribute of a model
+    # Something is: the attribute of a model, or one of several objects that it may be.
+    is_known = not all(isinstance(v, Unknown) for v in found)
     here = module.table.scope_of(node).function()
     elsewhere = None
     for call in _statics_given(path, module, tracer):

@@ -10,6 +10,7 @@ from fsdp_migrate.families.checkpoints import (
     expressed_settings,
     optimizer_states,
     sharded_files,
+    state_dict_contexts,
     state_dict_settings,
 )
 from fsdp_migrate.families.wrapping.sharded_parts import sharded_parts
@@ -19,6 +20,7 @@ from fsdp_migrate.planning.edits import code
 from fsdp_migrate.planning.model import Constructor, Decision
 from fsdp_migrate.planning.rule import Rule
 from fsdp_migrate.syntax.expressions import first_argument, given_arguments
+from fsdp_migrate.syntax.trees import FUNCTIONS
 
 RULE = Rule(
     code="FSDP301",
@@ -34,6 +36,7 @@ MOST = 100  # functions of the project that are looked into
 QUIET_METHODS = frozenset(
     {"train", "eval", "parameters", "named_parameters", "modules", "named_modules", "zero_grad"}
 )
+GETS_SHARDS = "if it asks for the model's state, it gets shards now"
 
 
 def decide(site: Site, study: Study) -> Decision:
@@ -68,6 +71,8 @@ def decide(site: Site, study: Study) -> Decision:
         message = "context removed, its calls say the kind"
         return study.rewritten(site, RULE.code, message, proposal, models=models)
     review = sharded_files.review(setting, models, study, site.module)
+    if setting.kind == "FULL":
+        review = review or _doubt(statement, site, study)
     message = f"context removed ({setting})"
     return study.rewritten(site, RULE.code, message, proposal, models=models, review=review)
 
@@ -106,13 +111,14 @@ def _is_felt_elsewhere(
     Args:
         is_here: the kind is known in the block, and not in functions that are called there.
     """
-    seen: set[ast.AST] = set()
+    inside = {node for body in statement.body for node in ast.walk(body)}
+    # What is defined in the block is read here with the rest of it.
+    seen: set[ast.AST] = set() if is_here else {n for n in inside if isinstance(n, FUNCTIONS)}
     reads = optimizer_states.sharded_reads(site) if is_here else []
     gone = {node for read in reads for node in ast.walk(read)} | {context}
     return any(
         node not in gone and _asks(node, site.module, study, seen, is_here=is_here)
-        for body in statement.body
-        for node in ast.walk(body)
+        for node in inside
         if isinstance(node, ast.Call)
     )
 
@@ -147,8 +153,32 @@ def _asks(
     passed = given_arguments(call)
     if any(study.models(a, module) or sharded_parts(a, module, study) for a in passed):
         return True  # somebody outside has the model
-    on_model = method is not None and bool(study.models(method.value, module))
-    return on_model and method is not None and method.attr not in QUIET_METHODS
+    if method is None or not study.models(method.value, module) or method.attr in QUIET_METHODS:
+        return False
+    own = state_dict_contexts.methods_of_modules(method.attr, study)
+    if not own:
+        return is_below or not _is_for_parameters(method.attr)
+    return any(_does_ask(each, study, seen, is_here=is_here) for each in own)
+
+
+def _is_for_parameters(name: str) -> bool:
+    """Whether a method of a class that nobody knows is about parameters, by its name: those are
+    the same in any context."""
+    return "param" in name and "state" not in name
+
+
+def _doubt(statement: ast.With | ast.AsyncWith, site: Site, study: Study) -> str:
+    """What has to be judged of methods that are not known to ask for no state."""
+    module = site.module
+    for call in (n for each in statement.body for n in ast.walk(each) if isinstance(n, ast.Call)):
+        method = call.func if isinstance(call.func, ast.Attribute) else None
+        if method is None or method.attr in QUIET_METHODS or not _is_for_parameters(method.attr):
+            continue
+        known = any(isinstance(v, Function) for v in study.values(method, module))
+        known = known or bool(state_dict_contexts.methods_of_modules(method.attr, study))
+        if not known and study.models(method.value, module):
+            return f"the model's {method.attr}() ran in the context: {GETS_SHARDS}"
+    return ""
 
 
 def _does_ask(function: Function, study: Study, seen: set[ast.AST], *, is_here: bool) -> bool:

@@ -16,6 +16,7 @@ from fsdp_migrate.families.checkpoints.state_dict_settings import (
     models_concerned,
     read_setting,
 )
+from fsdp_migrate.families.wrapping.stored_models import is_module
 from fsdp_migrate.planning.context import Study
 from fsdp_migrate.planning.model import Constructor
 from fsdp_migrate.syntax.expressions import first_argument
@@ -241,6 +242,20 @@ def functions_with_contexts(call: ast.Call, module: Module, study: Study) -> lis
         f
         for f in functions
         if f.module.mentions("state_dict_type") and isinstance(f.node, ast.FunctionDef)
+    ]
+
+
+def methods_of_modules(name: str, study: Study) -> list[Function]:
+    """The methods of a name that the project's modules have: what a call on a model runs if nothing
+    else is known about its class."""
+    return [
+        Function(method, module, owner=cls)
+        for module in study.project.modules
+        if module.mentions(name)
+        for cls in module.table.scopes
+        if isinstance(cls, ast.ClassDef) and is_module(Class(cls, module), study)
+        for method in cls.body
+        if isinstance(method, (ast.FunctionDef, ast.AsyncFunctionDef)) and method.name == name
     ]
 
 
