@@ -91,7 +91,8 @@ def _decide(bench: Bench) -> Answer:
             )
         pairs.append(pair)
         verdict, says = _verdict(pair.judgement, _where(plan, nproc, variant))
-        if verdict not in (Verdict.SAME, Verdict.SAME_AT_OTHER_COST):
+        passes = verdict in (Verdict.SAME, Verdict.SAME_AT_OTHER_COST)
+        if not passes and not _files_may_tell(pair.judgement):
             return Answer(verdict, says, pairs, pair.judgement, label=label)
     left = (compare_reported(bench, pairs[0]), compare_saved(bench, pairs[0]))
     extra = tuple(gate for gate in left if gate is not None)
@@ -123,6 +124,12 @@ def _decide(bench: Bench) -> Answer:
     if plan.resume is not None:
         says += ", resumed from a checkpoint of the original as well"
     return Answer(Verdict.SAME, says, pairs, judgement)
+
+
+def _files_may_tell(judgement: Judgement) -> bool:
+    """Whether nothing is open but tensors kept besides, which saved files may hold as well."""
+    undecided = {gate.key for gate in judgement.gates if gate.status is Status.VOID}
+    return judgement.first_failure is None and undecided == {"held"}
 
 
 def _where(plan: Plan, nproc: int, variant: tuple[str, ...]) -> str:
