@@ -62,7 +62,9 @@ def test_the_rewritten_demo_trains_the_same(
     lines = answer.out.splitlines()
     assert lines[2] == "after    the same, rewritten in a scratch copy"
     went = "steps 1 to 6 of a program that went on, 2 ranks, "
-    assert lines[-1].startswith(f"VERDICT  PASS  same training: {went}")
+    verdict = next(n for n, line in enumerate(lines) if line.startswith("VERDICT"))
+    assert lines[verdict].startswith(f"VERDICT  PASS  same training: {went}")
+    assert lines[verdict + 1].split()[:4] == ["but:", "changed", "and", "never"]
     header = next(n for n, line in enumerate(lines) if line.startswith("step"))
     for name in ("loss before", "loss after", "|diff|", "allowed", "norm before", "norm after"):
         assert name in lines[header]
