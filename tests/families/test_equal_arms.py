@@ -127,9 +127,12 @@ def test_a_compiled_pattern_is_no_model() -> None:
     assert "isinstance(model, FSDPModule)" in rewritten(LOADING.replace("LOAD", load))
 
 
-def test_a_compiled_model_is_told_by_ddp() -> None:
+@pytest.mark.parametrize(
+    "compiled", ["model = torch.compile(model)", "from torch import nn, compile"]
+)
+def test_a_compiled_model_is_told_by_ddp(compiled: str) -> None:
     """What ``torch.compile`` gives is no FSDPModule."""
-    load = "model = torch.compile(model)\n    missing = model.load_state_dict(saved)"
+    load = f"{compiled}\n    missing = model.load_state_dict(saved)"
     line = " ".join(rewritten(LOADING.replace("LOAD", load)).split())
     assert "load_state_dict(saved) if isinstance(model, DistributedDataParallel) else" in line
 

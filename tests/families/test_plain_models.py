@@ -27,8 +27,28 @@ def wrap(model):
 
 def another():
     return wrap(Net())
+
+
+class Outer(nn.Module):
+    def __init__(self, inner, scale=1):
+        super().__init__()
+        self.inner = inner
 """
 PLAIN = (
+    """
+def main(path):
+    model = Outer(Net(), scale=2)
+    model.load_state_dict(torch.load(path))
+    wrap(model.inner)
+    return model
+""",
+    """
+def main(path):
+    net = nn.Linear(4, 4)
+    model = Outer(net)
+    model.load_state_dict(torch.load(path))
+    return FSDP(model)
+""",
     """
 def main(path, resume, log):
     model = Net()
@@ -73,6 +93,24 @@ def test_a_plain_model_takes_plain_states(body: str) -> None:
 
 
 WRAPPED = (
+    """
+def main(path, resume):
+    net = FSDP(nn.Linear(4, 4))
+    model = Outer(net)
+    model.load_state_dict(torch.load(path))
+""",
+    """
+def main(path, resume):
+    net = FSDP(nn.Linear(4, 4)) if resume else nn.Linear(4, 4)
+    model = Outer(scale=2, inner=net)
+    model.load_state_dict(torch.load(path))
+""",
+    """
+def main(path, resume):
+    net = nn.Sequential(FSDP(nn.Linear(4, 4)))
+    model = Outer(Outer(net))
+    model.load_state_dict(torch.load(path))
+""",
     """
 def main(path, resume):
     model = Net()

@@ -47,6 +47,15 @@ class Outer(nn.Module):
         return self.net(x) * self.scale
 
 
+class Box(nn.Module):
+    def __init__(self, inner):
+        super().__init__()
+        self.inner = inner
+
+    def forward(self, x):
+        return self.inner(x)
+
+
 def show(title, state):
     for name, value in state.items():
         print(title, name, type(value).__name__, tuple(value.shape), value.double().sum().item())
@@ -142,6 +151,18 @@ def several(path):
         show(name, torch.load(path + name))
 
 
+def given(path):
+    torch.manual_seed(0)
+    net = FSDP(nn.Linear(4, 1), device_id=torch.device("cpu"), use_orig_params=True)
+    net = Box(net)
+    optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+    step(net, optimizer)
+    torch.save(net.state_dict(), path)
+    show("file", torch.load(path))
+    net.load_state_dict(torch.load(path))
+    step(net, optimizer)
+
+
 def asked(path):
     torch.manual_seed(0)
     net = Net()
@@ -156,7 +177,7 @@ def asked(path):
 def main(directory, kind):
     dist.init_process_group("gloo")
     kinds = {"whole": whole, "outer": outer, "listed": listed, "asked": asked}
-    kinds |= {"replaced": replaced, "several": several}
+    kinds |= {"replaced": replaced, "several": several, "given": given}
     kinds[kind](f"{directory}/{dist.get_rank()}.pt")
     dist.destroy_process_group()
 
@@ -165,7 +186,7 @@ main(*sys.argv[1:])
 """
 
 
-KINDS = ("whole", "outer", "listed", "asked", "replaced", "several")
+KINDS = ("whole", "outer", "listed", "asked", "replaced", "several", "given")
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -12,7 +12,7 @@ from fsdp_migrate.planning.context import Study
 from fsdp_migrate.planning.edits import Code, code
 from fsdp_migrate.planning.proposal import Proposal
 
-COMPILED = re.compile(r"(?<!\bre)\.compile\b|import compile\b")
+COMPILED = re.compile(r"(?<!\bre\.)\bcompile\b")  # and not a pattern
 
 
 class Choice(NamedTuple):

@@ -15,6 +15,7 @@ from fsdp_migrate.families.wrapping.stored_models import is_module
 from fsdp_migrate.fsdp1 import model_values, references
 from fsdp_migrate.planning.context import Study
 from fsdp_migrate.planning.model import Constructor
+from fsdp_migrate.syntax.expressions import given_arguments
 
 LOOPS = (ast.For, ast.AsyncFor, ast.While)
 
@@ -37,10 +38,21 @@ def sharded_parts(node: ast.expr, module: Module, study: Study) -> Held:
         return Held()
     calls = {call for value in values for call in _parts(value, study)}
     made = [c for call, c in study.constructors.items() if call in calls]
-    if made and is_plain_yet(node, module, study):
+    given = any(_is_given_some(value, study) for value in values)
+    if made and not given and is_plain_yet(node, module, study):
         return Held()
     found = (s for c in made if not _comes_later(c, node, module) for s in study.settings_of(c))
     return Held(frozenset(found), all(_is_certain(v, study) for v in values))
+
+
+def _is_given_some(value: Value, study: Study) -> bool:
+    """Whether a module is made of what is sharded, or has sharded parts: ``Box(model)``."""
+    for each in given_arguments(value.node) if isinstance(value.node, ast.Call) else []:
+        for part in study.values(each, value.module):
+            is_made_here = part.node is each and each not in study.constructors
+            if _is_given_some(part, study) if is_made_here else _parts(part, study):
+                return True
+    return False
 
 
 def _comes_later(constructor: Constructor, node: ast.expr, module: Module) -> bool:
