@@ -74,10 +74,9 @@ raise SystemExit(3)
 """
 
 
-def test_lines_are_written_once_of_all_threads_and_watched_files(tmp_path: Path) -> None:
-    (tmp_path / "train.py").write_text(PROGRAM)
-    (tmp_path / "helper.py").write_text("no = False\n")
-    (tmp_path / WATCHED).write_text(json.dumps(["train.py"]))
+def executed(watched: list[str], folder: Path) -> tuple[int, list[str]]:
+    """Run ``train.py``: its exit status, and what was written down of the files watched."""
+    (folder / WATCHED).write_text(json.dumps(watched))
     start = (
         "import pathlib, runpy, sys;"
         f"sys.path.append({PACKAGE_ROOT!r});"
@@ -86,8 +85,22 @@ def test_lines_are_written_once_of_all_threads_and_watched_files(tmp_path: Path)
         "sys.path.insert(0, '.');"
         "runpy.run_path('train.py')"
     )
-    done = subprocess.run([sys.executable, "-c", start], cwd=tmp_path, check=False)
-    assert done.returncode == 3
-    (written,) = tmp_path.glob("executed-*.txt")
-    lines = written.read_text().splitlines()
-    assert sorted(lines) == sorted(f"{n} train.py" for n in (1, 2, 4, 5, 7, 9, 10, 11, 12))
+    done = subprocess.run([sys.executable, "-c", start], cwd=folder, check=False)
+    (written,) = folder.glob("executed-*.txt")
+    return done.returncode, sorted(written.read_text().splitlines())
+
+
+def test_lines_are_written_once_of_all_threads_and_watched_files(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text(PROGRAM)
+    (tmp_path / "helper.py").write_text("no = False\n")
+    status, lines = executed(["train.py"], tmp_path)
+    assert status == 3
+    assert lines == sorted(f"{n} train.py" for n in (1, 2, 4, 5, 7, 9, 10, 11, 12))
+
+
+def test_copies_of_a_file_have_lines_of_their_own(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text("import one, two\none.work()\ntwo.work()\n")
+    for name in ("one.py", "two.py"):
+        (tmp_path / name).write_text("def work():\n    return 2\n")
+    _, lines = executed(["one.py", "two.py"], tmp_path)
+    assert lines == ["1 one.py", "1 two.py", "2 one.py", "2 two.py"]

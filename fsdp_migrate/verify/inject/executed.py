@@ -40,7 +40,7 @@ class _Lines:
         self.path = path
         self._files = {os.path.realpath(os.path.join(tree, name)): name for name in names}
         self._known: dict[str, str | None] = {}
-        self._unseen: dict[CodeType, set[int]] = {}
+        self._unseen: dict[tuple[str, CodeType], set[int]] = {}
 
     def unseen(self, code: CodeType) -> set[int]:
         """The lines of ``code`` that were not executed yet; none of a file that is not watched."""
@@ -49,9 +49,10 @@ class _Lines:
             self._known[given] = self._files.get(os.path.realpath(given))
         if self._known[given] is None:
             return set()
-        if code not in self._unseen:
-            self._unseen[code] = {line for _, _, line in code.co_lines() if line}
-        return self._unseen[code]
+        key = (given, code)  # the code of copied files is equal
+        if key not in self._unseen:
+            self._unseen[key] = {line for _, _, line in code.co_lines() if line}
+        return self._unseen[key]
 
     def seen(self, code: CodeType, line: int) -> None:
         """``line`` is executed. Nothing that goes wrong here may reach the program."""
