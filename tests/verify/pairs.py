@@ -117,11 +117,12 @@ PAIRS: tuple[Pair, ...] = (
 )
 
 
-# Programs of which something is left for review, and verify says that it differs.
+# Programs that are left, or of which something is, and verify says so.
 REVIEWED = {
     "both": "each rank clips by the norm of its own part (FSDP401)",
     "conditional": "ranks use different parameters (FSDP420); other kinds are above",
     "guarded": "it fails on purpose: one rank calls what all must",
+    "stopped": "it is left, but for rewrite --partial",
     "summing": "norms of ranks are added up by hand (FSDP408)",
 }
 # Programs that cost less than before: an evaluation gathers once less.

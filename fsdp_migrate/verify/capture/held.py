@@ -21,6 +21,7 @@ from torch import nn
 from fsdp_migrate.verify.capture import fsdp_internals
 from fsdp_migrate.verify.capture.discovery import World
 from fsdp_migrate.verify.capture.fsdp_internals import Unsupported
+from fsdp_migrate.verify.capture.liveness import is_read_later
 from fsdp_migrate.verify.capture.session import Session, replace
 from fsdp_migrate.verify.capture.sketch import Sketcher
 
@@ -73,7 +74,9 @@ class Held:
         walk.frames(sys._getframe())
         facts = {"epochs told to samplers": self.epochs, **walk.facts}
         groups = {path: self._group(path, group) for path, group in walk.groups.items()}
-        self.session.recorder.write("held", n=self.session.steps, facts=facts, groups=groups)
+        self.session.recorder.write(
+            "held", n=self.session.steps, facts=facts, groups=groups, unread=walk.unread
+        )
 
     def _group(self, path: str, group: dict[str, torch.Tensor]) -> dict[str, Any]:
         try:
@@ -97,6 +100,8 @@ class _Walk:
         self.seen: set[int] = set()
         self.groups: dict[str, dict[str, torch.Tensor]] = {}
         self.facts: dict[str, Any] = {}
+        self.unread: list[str] = []
+        """Variables that nothing reads any more."""
 
     def frames(self, frame: FrameType | None) -> None:
         """Look at the variables of all frames of the program."""
@@ -105,10 +110,15 @@ class _Walk:
             if self._is_program(frame) and not _OBSERVES.intersection(frame.f_code.co_names):
                 found.append(frame)
             frame = frame.f_back
+        # What one function reads no more, a function that it called may.
+        read = {id(v) for f in found for n, v in f.f_locals.items() if is_read_later(f, n)}
         for each in reversed(found):  # outer names first: they live longer
             variables = each.f_locals
             for name, value in list(variables.items()):
-                self.look(value, f"{each.f_code.co_name.strip('<>')}.{name}", 0)
+                path = f"{each.f_code.co_name.strip('<>')}.{name}"
+                if not (is_read_later(each, name) or id(value) in read):
+                    self.unread.append(path)
+                self.look(value, path, 0)
             if type(variables) is dict and each.f_code.co_flags & inspect.CO_OPTIMIZED:
                 variables.clear()  # a snapshot, which would keep what the function lets go of
 

@@ -26,7 +26,7 @@ from fsdp_migrate.verify.compare.recording import (
 from fsdp_migrate.verify.compare.sketch import Sketch
 from fsdp_migrate.verify.inject.config import ENDED
 
-SCHEMA = 4
+SCHEMA = 5
 """The record format this reader knows. Must equal the writer's."""
 
 Event = dict[str, Any]
@@ -293,7 +293,9 @@ def _held(ranks: list[list[Event]]) -> tuple[Held, ...]:
             parts = [event["groups"].get(path, {}) for event in events]
             names = dict.fromkeys(name for part in parts for name in part)
             groups[path] = {name: tuple(_part(part.get(name)) for part in parts) for name in names}
-        found.append(Held(events[0]["n"], tuple(event["facts"] for event in events), groups))
+        facts = tuple(event["facts"] for event in events)
+        unread = frozenset.intersection(*(frozenset(event["unread"]) for event in events))
+        found.append(Held(events[0]["n"], facts, groups, unread))
     return tuple(found)
 
 

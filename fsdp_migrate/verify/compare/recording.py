@@ -189,6 +189,8 @@ class Held:
     number: int
     facts: tuple[Mapping[str, Any], ...]
     groups: Mapping[str, Mapping[str, tuple[Part | None, ...]]]
+    unread: frozenset[str] = frozenset()
+    """Variables that no rank's program reads any more."""
 
 
 @dataclass(frozen=True)

@@ -110,7 +110,10 @@ def _paired(before: Recording, after: Recording) -> Iterator[tuple[int, Held, He
 
 
 def _shared(a: Held, b: Held) -> Iterator[tuple[str, str, Parts, Parts]]:
+    """What both hold, but for what the original reads no more: that is no state of its training."""
     for path in a.groups.keys() & b.groups.keys():
+        if ".".join(path.split("[")[0].split(".")[:2]) in a.unread:
+            continue
         for name in a.groups[path].keys() & b.groups[path].keys():
             yield path, name, a.groups[path][name], b.groups[path][name]
 
