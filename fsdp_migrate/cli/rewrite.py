@@ -112,11 +112,8 @@ def _review(run: Run) -> None:
         with console.waiting("rewriting"):
             return run.without(refused, settle=False)
 
-    units = review.find_units(run.result.decisions)
-    if run.floors is not None and any(each.done for each in run.result.requirements):
-        units.append(review.Unit("what the project requires of torch", {run.floors.key}))
     refused = review.ask_about_changes(
-        units,
+        run.units,
         again,
         run.before,
         display=lambda path: shown.path(run.found.display(path)),

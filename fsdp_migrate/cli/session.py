@@ -21,6 +21,7 @@ from fsdp_migrate.planning.result import Problem, Result
 if TYPE_CHECKING:
     from fsdp_migrate.cli.requirements import Floors
     from fsdp_migrate.migration.engine import Key
+    from fsdp_migrate.migration.units import Unit
 
 
 @dataclass
@@ -44,6 +45,16 @@ class Run:
         if self.floors is not None and self.floors.key not in refused:
             self.floors.raise_in(result)
         return result
+
+    @property
+    def units(self) -> list[Unit]:
+        """What can be taken or left of it, each as a whole."""
+        from fsdp_migrate.migration.units import Unit, find_units
+
+        found = find_units(self.result.decisions)
+        if self.floors is not None and any(each.done for each in self.result.requirements):
+            found.append(Unit("what the project requires of torch", {self.floors.key}))
+        return found
 
     @property
     def incomplete(self) -> bool:
