@@ -251,6 +251,12 @@ class _Program:
             "--before, the working tree]",
         ),
     ] = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Extent(Settings):
+    """How programs are run, and how far."""
+
     nproc: Annotated[
         tuple[int, ...],
         option(
@@ -313,5 +319,5 @@ class _Answer:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Verify(_Answer, Settings, _Program):
+class Verify(_Answer, Extent, _Program):
     """Train before and after, compare, and give one verdict. Runs your script."""
