@@ -75,8 +75,8 @@ class Search:
     train: Callable[[frozenset[int]], tuple[Report, ...]]
     suspect: Callable[[Attempt], Sequence[Suspect]]
     limits: Limits
-    tell: Callable[[Attempt], None] = lambda attempt: None
-    """Is told of each attempt when it is done."""
+    tell: Callable[[int, Attempt], None] = lambda number, attempt: None
+    """Is told of each attempt when it is done, and which one it is, from 1."""
     attempts: list[Attempt] = field(default_factory=list)
     best: Attempt | None = None
     """The attempt that trains the same and leaves least."""
@@ -155,7 +155,7 @@ class Search:
         better = self.best is None or len(attempt.left) < len(self.best.left)
         if attempt.passes and better:
             self.best = attempt
-        self.tell(attempt)
+        self.tell(len(self.attempts), attempt)
         return attempt
 
     def _check_limits(self) -> None:

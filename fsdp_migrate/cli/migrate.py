@@ -1,0 +1,275 @@
+"""The ``migrate`` command: rewrite, train both versions, leave what differs, write what passed."""
+
+from __future__ import annotations
+
+import dataclasses
+import gc
+import json
+import shutil
+import time
+from collections.abc import Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from fsdp_migrate import shown
+from fsdp_migrate.attempts.report import Migration, answer_lines, attempt_lines, markdown
+from fsdp_migrate.attempts.search import Attempt, Limits, Search, Suspect
+from fsdp_migrate.attempts.suspects import Suspects
+from fsdp_migrate.cli import console, process, programs, rewrite, session
+from fsdp_migrate.cli.exit_codes import BAD, SEE
+from fsdp_migrate.cli.options import Migrate
+from fsdp_migrate.cli.programs import Program
+from fsdp_migrate.cli.session import Run
+from fsdp_migrate.cli.study import known_sites
+from fsdp_migrate.cli.trees import scratch_directory
+from fsdp_migrate.cli.uncommitted import require_committed
+from fsdp_migrate.discovery import project_paths, walk
+from fsdp_migrate.errors import ConfigError, InputError
+from fsdp_migrate.migration.engine import Key, key
+from fsdp_migrate.migration.units import Unit
+from fsdp_migrate.planning.outcome import Outcome
+from fsdp_migrate.rewriting import write
+from fsdp_migrate.verify import run as verification
+from fsdp_migrate.verify.compare.sites import KnownSite, Study
+from fsdp_migrate.verify.plan import PlanError
+from fsdp_migrate.verify.report.against_sites import against_sites
+from fsdp_migrate.verify.report.model import Report
+from fsdp_migrate.verify.report.progress import Progress
+
+_RENDERERS = {".txt": "text", ".json": "json", ".md": "markdown"}
+
+
+def migrate(asked: Migrate) -> int:
+    """Search, write and show what came of it; the exit code."""
+    gc.enable()  # recordings come and go for as long as programs train
+    with ExitStack() as stack:
+        stack.enter_context(process.terminated_like_interrupted())
+        try:
+            found = _find_programs(asked, stack)
+            tree = found[0].tree
+            return session.trusting(
+                [tree], asked.trust_rules, lambda: _migrate(asked, found, stack)
+            )
+        except (InputError, PlanError) as error:
+            console.problem(str(error))
+        except KeyboardInterrupt:
+            console.note("interrupted: nothing was written")
+    return BAD
+
+
+def _find_programs(asked: Migrate, stack: ExitStack) -> list[Program]:
+    """The programs, all of one tree.
+
+    Raises:
+        InputError: one is not there, or they belong to several projects.
+    """
+    for path in asked.outputs:
+        if path.suffix.lower() not in _RENDERERS:
+            raise ConfigError(f"--output {path}: must end in one of {', '.join(_RENDERERS)}")
+        if not path.absolute().parent.is_dir():
+            raise ConfigError(f"--output {path}: {path.parent} is not a directory")
+    found = [programs.find(script, asked, None, stack) for script in asked.scripts or (None,)]
+    trees = list(dict.fromkeys(program.tree for program in found))
+    if len(trees) > 1:
+        listed = " and ".join(shown.path(str(tree)) for tree in trees)
+        raise ConfigError(f"the scripts belong to several projects, {listed}: run on each alone")
+    return found
+
+
+def _migrate(asked: Migrate, found: Sequence[Program], stack: ExitStack) -> int:
+    began = time.monotonic()
+    tree = found[0].tree
+    with console.waiting("rewriting"):
+        run = session.run([tree], target=asked.target, trust_rules=asked.trust_rules)
+    if not run.result.changes:
+        console.note("nothing to rewrite, so nothing was trained")
+        rewrite.show_run(run, verbose=False)
+        return rewrite.exit_code(run)
+    if not asked.allow_dirty and not asked.dry_run:
+        require_committed(run.changed, run.found.display)
+    trial = _Trial(asked, run, found, scratch_directory(stack))
+    search = Search(
+        units=trial.searched,
+        train=trial.train,
+        suspect=trial.suspect,
+        limits=Limits(asked.attempts, asked.budget),
+        tell=trial.tell,
+    )
+    try:
+        search.run()
+    except KeyboardInterrupt:
+        if search.best is None or not search.best.reports:
+            raise
+        search.stopped = "interrupted"
+    migration = Migration(
+        programs=tuple(trial.names),
+        titles=tuple(unit.title for unit in trial.units),
+        search=search,
+        seconds=time.monotonic() - began,
+        notes=tuple(trial.notes(search)),
+    )
+    return _finish(asked, run, trial, migration)
+
+
+def _finish(asked: Migrate, run: Run, trial: _Trial, migration: Migration) -> int:
+    """Write what passed, if something did, and show the answer; the exit code."""
+    best = migration.best
+    if best is not None and not trial.made_models:
+        best = None
+    if best is not None and best.left:
+        with console.waiting("rewriting"):
+            run.result = run.without(trial.keys(best.left))
+    taken = best is not None or asked.anyway
+    if taken and not asked.dry_run:
+        write.write(run.config.root, run.result.changes, run.before, trees=run.found.trees)
+        written = [run.found.display(path) for path in (*run.changed, *run.created)]
+        migration = dataclasses.replace(migration, written=tuple(written))
+    for path in asked.outputs:
+        _save(path, migration)
+    if not asked.quiet:
+        console.out("")
+        if taken and asked.dry_run:
+            rewrite.print_patch(run)
+        elif taken:
+            rewrite.show_run(run, verbose=False)
+            console.out(f"Undo: {rewrite.undo_command(run)}")
+        else:
+            console.out("nothing was written")
+    console.out("\n".join(answer_lines(migration)))
+    if best is not None:
+        return rewrite.exit_code(run)
+    reports = [a.report for a in migration.search.attempts if a.report is not None]
+    undecided = not trial.made_models or reports[-1].exit_code == BAD
+    return BAD if undecided else SEE
+
+
+def _save(path: Path, migration: Migration) -> None:
+    """
+    Raises:
+        InputError: it cannot be written.
+    """
+    kind = _RENDERERS[path.suffix.lower()]
+    if kind == "json":
+        text = json.dumps(migration.to_dict(), indent=2) + "\n"
+    elif kind == "markdown":
+        text = markdown(migration)
+    else:
+        titles = migration.titles
+        lines = [
+            line
+            for number, attempt in enumerate(migration.search.attempts, 1)
+            for line in attempt_lines(number, attempt, titles)
+        ]
+        text = "\n".join([*lines, *answer_lines(migration)]) + "\n"
+    try:
+        project_paths.check_output(path)
+        path.write_text(text, encoding="utf-8", errors="backslashreplace")
+    except OSError as error:
+        raise InputError(f"{path}: cannot be written: {error.strerror or error}") from None
+
+
+@dataclass
+class _Trial:
+    """Trains migrations of one tree that leave some of its units."""
+
+    asked: Migrate
+    run: Run
+    programs: Sequence[Program]
+    scratch: Path
+    units: list[Unit] = field(init=False)
+    made_models: bool = False
+    """Whether some program made a model with FSDP1."""
+    _number: int = 0
+    _after: Path = Path()
+
+    def __post_init__(self) -> None:
+        self.units = self.run.units
+        self.tree = self.programs[0].tree
+        owner = {k: n for n, unit in enumerate(self.units) for k in unit.keys}
+        self.owners: dict[KnownSite, int] = {}
+        for decision in self.run.result.decisions:
+            for site in known_sites(decision, self.tree):
+                if decision.outcome is not Outcome.LEFT:
+                    self.owners[site] = owner[key(decision)]
+        every = [s for d in self.run.result.decisions for s in known_sites(d, self.tree)]
+        self.study = Study(self.tree, tuple(every))
+        self.names = [
+            program.shown or " ".join([program.script, *self.asked.args])
+            for program in self.programs
+        ]
+
+    @property
+    def searched(self) -> list[int]:
+        """The units that change code."""
+        return sorted(set(self.owners.values()))
+
+    def keys(self, left: frozenset[int]) -> frozenset[Key]:
+        """The decisions of units."""
+        return frozenset(k for unit in left for k in self.units[unit].keys)
+
+    def train(self, left: frozenset[int]) -> tuple[Report, ...]:
+        """The reports of the programs with the units ``left`` as they were, until one fails."""
+        self._number += 1
+        self._after = self._copy(left)
+        reports: list[Report] = []
+        cache = self.scratch / "recordings"
+        cache.mkdir(exist_ok=True)
+        for program, name in zip(self.programs, self.names, strict=True):
+            settings = dataclasses.replace(self.asked, cache=self.asked.cache or cache)
+            plan = program.plan(settings, before=self.tree, after=self._after)
+            with Progress(plan.max_steps) as progress:
+                report = verification.verify(plan, on_event=progress)
+            report = dataclasses.replace(
+                against_sites(report, self.study),
+                program=name,
+                after=f"attempt {self._number}",
+                strict_cost=self.asked.strict_cost,
+            )
+            observed = report.observed
+            self.made_models |= bool(observed.made or observed.uses or observed.problems)
+            reports.append(report)
+            if report.exit_code:
+                break
+        return tuple(reports)
+
+    def _copy(self, left: frozenset[int]) -> Path:
+        """A copy of the tree that is migrated but for ``left``."""
+        # Not "after" but the name of the tree, which is that of a package perhaps.
+        copy = self.scratch / f"attempt-{self._number}" / self.tree.name
+        large = {self.tree / path for path in self.asked.share}
+        skipped = shutil.ignore_patterns(*walk.SKIPPED, "*.pyc")
+
+        def ignored(folder: str, names: list[str]) -> set[str]:
+            shared = {name for name in names if Path(folder, name) in large}
+            return shared | skipped(folder, names)
+
+        shutil.copytree(
+            self.tree, copy, symlinks=True, ignore=ignored, ignore_dangling_symlinks=True
+        )
+        result = self.run.without(self.keys(left)) if left else self.run.result
+        changes = {
+            copy / path.relative_to(self.tree): data
+            for path, data in result.changes.items()
+            if path.is_relative_to(self.tree)
+        }
+        write.write(copy, changes, state=copy.with_name("journal"))
+        return copy
+
+    def suspect(self, attempt: Attempt) -> list[Suspect]:
+        """The units that the failure of ``attempt``, the last one that was trained, points at."""
+        assert attempt.report is not None
+        return Suspects(self.owners, self.tree, self._after).of(attempt.report)
+
+    def tell(self, number: int, attempt: Attempt) -> None:
+        """Show an attempt that is done."""
+        if not self.asked.quiet:
+            titles = [unit.title for unit in self.units]
+            console.out("\n".join(attempt_lines(number, attempt, titles)))
+
+    def notes(self, search: Search) -> list[str]:
+        """What has to be said beside the answer."""
+        if search.attempts and not self.made_models:
+            listed = ", ".join(self.names)
+            return [f"{listed} made no model with FSDP1, so nothing of the migration was tried"]
+        return []
