@@ -46,17 +46,17 @@ class Migration:
         return f"same training{', other cost' if costs else ''}{stamp}"
 
     @property
-    def left(self) -> tuple[tuple[str, str], ...]:
-        """What was left to train the same, and the evidence against each."""
+    def left(self) -> dict[int, str]:
+        """The units that were left to train the same, and the evidence against each."""
         left = self.best.left if self.best is not None else frozenset()
-        return tuple((self.titles[unit], self._evidence(unit, left)) for unit in sorted(left))
+        return {unit: self._evidence(unit, left) for unit in sorted(left)}
 
     def _evidence(self, unit: int, left: frozenset[int]) -> str:
         """What failed when ``unit`` was taken and, as nearly as was tried, ``left`` was left."""
         failed = [a for a in self.search.attempts if unit not in a.left and not a.passes]
         closest = min(failed, key=lambda each: len(each.left ^ left), default=None)
         report = closest.report if closest is not None else None
-        return f"{report.title}: {report.says}" if report is not None else ""
+        return f"with it, {report.title}: {report.says}" if report is not None else ""
 
     @property
     def not_executed(self) -> tuple[str, ...]:
@@ -73,7 +73,9 @@ class Migration:
             "title": self.title,
             "programs": list(self.programs),
             "attempts": [self._attempt(attempt) for attempt in self.search.attempts],
-            "left": [{"what": what, "evidence": why} for what, why in self.left],
+            "left": [
+                {"what": self.titles[unit], "evidence": why} for unit, why in self.left.items()
+            ],
             "stopped": self.search.stopped,
             "not_executed": list(self.not_executed),
             "written": list(self.written),
@@ -113,8 +115,8 @@ def answer_lines(migration: Migration) -> Iterator[str]:
     yield f"ANSWER: {migration.title} ({spent})"
     if search.stopped:
         yield f"  the search ended early: {search.stopped}"
-    for what, why in migration.left:
-        yield f"  left as it was: {what}; with it, {why}"
+    for unit, why in migration.left.items():
+        yield f"  left as it was: {migration.titles[unit]}; {why}"
     if migration.not_executed:
         places = listed(migration.not_executed)
         yield f"  rests on the code alone, for no program came by: {places}"
@@ -134,8 +136,8 @@ def markdown(migration: Migration) -> str:
     lines.append("")
     if migration.search.stopped:
         lines += [f"The search ended early: {text(migration.search.stopped)}.", ""]
-    for what, why in migration.left:
-        lines.append(f"- **Left as it was**: {text(what)}. With it: {text(why)}")
+    for unit, why in migration.left.items():
+        lines.append(f"- **Left as it was**: {text(migration.titles[unit])}; {text(why)}")
     if migration.not_executed:
         places = ", ".join(map(code, migration.not_executed))
         lines.append(f"- No program came by, so this rests on the code alone: {places}")

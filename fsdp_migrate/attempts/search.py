@@ -2,18 +2,20 @@
 
 What is taken or left is numbered: each number is a unit (``migration/units.py``). The first attempt
 takes every unit. While an attempt does not train the same, the unit that its evidence points at is
-left as well, or half of the rest where the evidence points nowhere. What was left in vain is taken
-again afterwards: of the units that stay left, none could be taken alone.
+left as well, or half of the rest where the evidence points nowhere; a unit without which it fails
+all the same is no suspect any more. What was left in vain is taken again afterwards: of the units
+that stay left, none could be taken alone.
 
 The search is deterministic: the same answers of ``train`` lead to the same attempts.
 """
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from time import monotonic
 
+from fsdp_migrate.verify.compare.gate import plural
 from fsdp_migrate.verify.report.model import Report, Verdict
 
 _ORIGINAL_ALONE = frozenset(
@@ -89,7 +91,7 @@ class Search:
         Raises:
             KeyboardInterrupt: it was interrupted; ``best`` is what was found until then.
         """
-        self._started = time.monotonic()
+        self._started = monotonic()
         try:
             self._take_all_that_pass()
         except Stopped as stop:
@@ -97,15 +99,21 @@ class Search:
 
     def _take_all_that_pass(self) -> None:
         attempt = self._try(frozenset(), "")
+        cleared: set[int] = set()
         while not attempt.passes:
             rest = [unit for unit in self.units if unit not in attempt.left]
             suspects = [s for s in self.suspect(attempt) if s.unit in rest]
             self._require_that_leaving_helps(attempt, suspects)
-            if suspects:
-                added, why = {suspects[0].unit}, suspects[0].evidence
+            suspects = [s for s in suspects if s.unit not in cleared]
+            if not suspects:
+                needed = attempt.left | self._minimal(attempt.left, rest)
+                attempt = self._try(needed, _HALVES)
+                break
+            without = self._try(attempt.left | {suspects[0].unit}, suspects[0].evidence)
+            if _fail_alike(attempt, without):
+                cleared.add(suspects[0].unit)
             else:
-                added, why = set(rest[: (len(rest) + 1) // 2]), "nothing tells which one it is"
-            attempt = self._try(attempt.left | added, why)
+                attempt = without
         self._minimal(frozenset(), sorted(attempt.left))
 
     def _require_that_leaving_helps(self, failed: Attempt, suspects: Sequence[Suspect]) -> None:
@@ -122,14 +130,14 @@ class Search:
     def _minimal(self, fixed: frozenset[int], group: Sequence[int]) -> frozenset[int]:
         """The units of ``group`` that have to be left beside ``fixed``, where leaving all of them
         passes (delta debugging: Zeller and Hildebrandt, 2002)."""
-        if not group or self._try(fixed, _AGAIN).passes:
+        if not group or self._try(fixed, "taken again, as it may not be the cause").passes:
             return frozenset()
         if len(group) == 1:
             return frozenset(group)
         half = len(group) // 2
         first, second = group[:half], group[half:]
         for part in (first, second):
-            if self._try(fixed.union(part), _AGAIN).passes:
+            if self._try(fixed.union(part), _HALVES).passes:
                 return self._minimal(fixed, part)
         needed = self._minimal(fixed.union(second), first)
         return needed | self._minimal(fixed | needed, second)
@@ -146,9 +154,9 @@ class Search:
         if left.issuperset(self.units):
             return self._done(Attempt(left, why))
         self._check_limits()
-        began = time.monotonic()
+        began = monotonic()
         reports = self.train(left)
-        return self._done(Attempt(left, why, reports, time.monotonic() - began))
+        return self._done(Attempt(left, why, reports, monotonic() - began))
 
     def _done(self, attempt: Attempt) -> Attempt:
         self.attempts.append(attempt)
@@ -161,11 +169,19 @@ class Search:
     def _check_limits(self) -> None:
         trained = [attempt for attempt in self.attempts if attempt.reports]
         if len(trained) >= self.limits.attempts:
-            raise Stopped(f"{len(trained)} attempts were made, which is the limit")
-        spent = time.monotonic() - self._started
+            raise Stopped(f"{plural(len(trained), 'attempt')} is the limit")
+        spent = monotonic() - self._started
         longest = max((attempt.seconds for attempt in trained), default=0.0)
         if trained and spent + longest > self.limits.seconds:
             raise Stopped(f"the budget of {self.limits.seconds:g} s leaves no time for another")
 
 
-_AGAIN = "taken again, for it may not be the cause"
+def _fail_alike(one: Attempt, other: Attempt) -> bool:
+    """Whether leaving more changed nothing about a failure."""
+    if one.report is None or other.report is None or other.passes:
+        return False
+    said = {(len(a.reports), a.reports[-1].verdict, a.reports[-1].says) for a in (one, other)}
+    return len(said) == 1
+
+
+_HALVES = "nothing tells which one it is, so halves are tried"

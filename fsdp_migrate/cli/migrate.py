@@ -7,7 +7,7 @@ import gc
 import json
 import shutil
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -31,6 +31,7 @@ from fsdp_migrate.migration.units import Unit
 from fsdp_migrate.planning.outcome import Outcome
 from fsdp_migrate.rewriting import write
 from fsdp_migrate.verify import run as verification
+from fsdp_migrate.verify.compare.blame import that_ran
 from fsdp_migrate.verify.compare.sites import KnownSite, Study
 from fsdp_migrate.verify.plan import PlanError
 from fsdp_migrate.verify.report.against_sites import against_sites
@@ -119,7 +120,7 @@ def _finish(asked: Migrate, run: Run, trial: _Trial, migration: Migration) -> in
         best = None
     if best is not None and best.left:
         with console.waiting("rewriting"):
-            run.result = run.without(trial.keys(best.left))
+            run.result = run.without(trial.refused(migration.left))
     taken = best is not None or asked.anyway
     if taken and not asked.dry_run:
         write.write(run.config.root, run.result.changes, run.before, trees=run.found.trees)
@@ -178,6 +179,8 @@ class _Trial:
     programs: Sequence[Program]
     scratch: Path
     units: list[Unit] = field(init=False)
+    ran: dict[str, set[int]] = field(default_factory=dict)
+    """The units that the original of each program came by."""
     made_models: bool = False
     """Whether some program made a model with FSDP1."""
     _number: int = 0
@@ -204,18 +207,23 @@ class _Trial:
         """The units that change code."""
         return sorted(set(self.owners.values()))
 
-    def keys(self, left: frozenset[int]) -> frozenset[Key]:
-        """The decisions of units."""
-        return frozenset(k for unit in left for k in self.units[unit].keys)
+    def refused(self, left: Mapping[int, str]) -> dict[Key, str]:
+        """The decisions of the units that are left, and why each is."""
+        return {k: why for unit, why in left.items() for k in self.units[unit].keys}
 
     def train(self, left: frozenset[int]) -> tuple[Report, ...]:
-        """The reports of the programs with the units ``left`` as they were, until one fails."""
+        """The reports of the programs with the units ``left`` as they were, until one fails.
+
+        A program all of whose units are left is the original itself, and needs no training.
+        """
         self._number += 1
         self._after = self._copy(left)
         reports: list[Report] = []
         cache = self.scratch / "recordings"
         cache.mkdir(exist_ok=True)
         for program, name in zip(self.programs, self.names, strict=True):
+            if name in self.ran and left.issuperset(self.ran[name]):
+                continue
             settings = dataclasses.replace(self.asked, cache=self.asked.cache or cache)
             plan = program.plan(settings, before=self.tree, after=self._after)
             with Progress(plan.max_steps) as progress:
@@ -228,6 +236,10 @@ class _Trial:
             )
             observed = report.observed
             self.made_models |= bool(observed.made or observed.uses or observed.problems)
+            sites = that_ran(self.study, observed)
+            came_by = {self.owners[site] for site in sites if site in self.owners}
+            if came_by:
+                self.ran[name] = came_by
             reports.append(report)
             if report.exit_code:
                 break
@@ -247,7 +259,9 @@ class _Trial:
         shutil.copytree(
             self.tree, copy, symlinks=True, ignore=ignored, ignore_dangling_symlinks=True
         )
-        result = self.run.without(self.keys(left)) if left else self.run.result
+        result = (
+            self.run.without(self.refused(dict.fromkeys(left, "left"))) if left else self.run.result
+        )
         changes = {
             copy / path.relative_to(self.tree): data
             for path, data in result.changes.items()

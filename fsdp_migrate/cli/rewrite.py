@@ -22,6 +22,8 @@ from fsdp_migrate.report import text
 if TYPE_CHECKING:
     from fsdp_migrate.migration.engine import Key
 
+REFUSED = "refused in review"
+
 
 def rewrite(asked: Rewrite) -> int:
     return session.trusting(asked.paths, asked.trust_rules, lambda: _rewrite(asked))
@@ -108,7 +110,7 @@ def _review(run: Run) -> None:
 
     def again(refused: frozenset[Key]) -> Result:
         with console.waiting("rewriting"):
-            return run.without(refused, settle=False)
+            return run.without(dict.fromkeys(refused, REFUSED), settle=False)
 
     refused = review.ask_about_changes(
         run.units,
@@ -121,7 +123,7 @@ def _review(run: Run) -> None:
     )
     if refused:
         with console.waiting("rewriting"):
-            run.result = run.without(refused)
+            run.result = run.without(dict.fromkeys(refused, REFUSED))
 
 
 def exit_code(run: Run) -> int:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -35,9 +35,9 @@ class Run:
     trust: trust.Trust
     floors: Floors | None = None  # None: what the project requires is not looked at
 
-    def without(self, refused: frozenset[Key], *, settle: bool = True) -> Result:
-        """The result of this run if some decisions are not taken; to look at only, unless
-        ``settle``."""
+    def without(self, refused: Mapping[Key, str], *, settle: bool = True) -> Result:
+        """The result of this run if some decisions are not taken, for the reasons that stand beside
+        them; to look at only, unless ``settle``."""
         again = self.result.again
         assert again is not None, "no engine ran"
         result = headroom.with_deep_stack(lambda: again(refused, settle=settle))

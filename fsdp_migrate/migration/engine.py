@@ -119,7 +119,7 @@ def _together(results: Sequence[Result]) -> Result:
         proposed=[d for r in results for d in r.proposed],
     )
 
-    def again(refused: frozenset[Key], *, settle: bool = True) -> Result:
+    def again(refused: Mapping[Key, str], *, settle: bool = True) -> Result:
         return _together([r.again(refused, settle=settle) for r in results if r.again is not None])
 
     result.again = again
@@ -130,7 +130,7 @@ def _rewrite(project: Project, options: Options, registry: Registry, *, edit: bo
     result = _attempt(project, options, registry, edit=edit)
     known = result.proposed
 
-    def again(refused: frozenset[Key], *, settle: bool = True) -> Result:
+    def again(refused: Mapping[Key, str], *, settle: bool = True) -> Result:
         chosen = replace(options, refused=refused)
         return _attempt(project, chosen, registry, known=known, settle=settle)
 
