@@ -48,9 +48,9 @@ def migrate(asked: Migrate) -> int:
         stack.enter_context(process.terminated_like_interrupted())
         try:
             found = _find_programs(asked, stack)
-            tree = found[0].tree
+            tree, scratch = found[0].tree, scratch_directory(stack)
             return session.trusting(
-                [tree], asked.trust_rules, lambda: _migrate(asked, found, stack)
+                [tree], asked.trust_rules, lambda: _migrate(asked, found, scratch)
             )
         except (InputError, PlanError) as error:
             console.problem(str(error))
@@ -78,7 +78,7 @@ def _find_programs(asked: Migrate, stack: ExitStack) -> list[Program]:
     return found
 
 
-def _migrate(asked: Migrate, found: Sequence[Program], stack: ExitStack) -> int:
+def _migrate(asked: Migrate, found: Sequence[Program], scratch: Path) -> int:
     began = time.monotonic()
     tree = found[0].tree
     with console.waiting("rewriting"):
@@ -89,7 +89,7 @@ def _migrate(asked: Migrate, found: Sequence[Program], stack: ExitStack) -> int:
         return rewrite.exit_code(run)
     if not asked.allow_dirty and not asked.dry_run:
         require_committed(run.changed, run.found.display)
-    trial = _Trial(asked, run, found, scratch_directory(stack))
+    trial = _Trial(asked, run, found, scratch)
     search = Search(
         units=trial.searched,
         train=trial.train,
