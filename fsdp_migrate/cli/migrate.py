@@ -33,6 +33,7 @@ from fsdp_migrate.rewriting import write
 from fsdp_migrate.verify import run as verification
 from fsdp_migrate.verify.compare.blame import that_ran
 from fsdp_migrate.verify.compare.sites import KnownSite, Study
+from fsdp_migrate.verify.launch.start import warm_server
 from fsdp_migrate.verify.plan import PlanError
 from fsdp_migrate.verify.report.against_sites import against_sites
 from fsdp_migrate.verify.report.model import Report
@@ -98,7 +99,8 @@ def _migrate(asked: Migrate, found: Sequence[Program], scratch: Path) -> int:
         tell=trial.tell,
     )
     try:
-        search.run()
+        with trial.server:
+            search.run()
     except KeyboardInterrupt:
         if search.best is None or not search.best.reports:
             raise
@@ -189,6 +191,7 @@ class _Trial:
     def __post_init__(self) -> None:
         self.units = self.run.units
         self.tree = self.programs[0].tree
+        self.server = warm_server(self.asked.python, self.scratch, self.asked.env)
         owner = {k: n for n, unit in enumerate(self.units) for k in unit.keys}
         self.owners: dict[KnownSite, int] = {}
         for decision in self.run.result.decisions:
@@ -227,7 +230,7 @@ class _Trial:
             settings = dataclasses.replace(self.asked, cache=self.asked.cache or cache)
             plan = program.plan(settings, before=self.tree, after=self._after)
             with Progress(plan.max_steps) as progress:
-                report = verification.verify(plan, on_event=progress)
+                report = verification.verify(plan, on_event=progress, server=self.server)
             report = dataclasses.replace(
                 against_sites(report, self.study),
                 program=name,
