@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from fsdp_migrate.cli.requirements import Floors
     from fsdp_migrate.migration.engine import Key
     from fsdp_migrate.migration.units import Unit
+    from fsdp_migrate.planning.model import Place
 
 
 @dataclass
@@ -35,12 +36,19 @@ class Run:
     trust: trust.Trust
     floors: Floors | None = None  # None: what the project requires is not looked at
 
-    def without(self, refused: Mapping[Key, str], *, settle: bool = True) -> Result:
+    def without(
+        self,
+        refused: Mapping[Key, str],
+        *,
+        emulated: frozenset[Place] = frozenset(),
+        settle: bool = True,
+    ) -> Result:
         """The result of this run if some decisions are not taken, for the reasons that stand beside
-        them; to look at only, unless ``settle``."""
+        them, and ``emulated`` constructors take their run-time form; to look at only, unless
+        ``settle``."""
         again = self.result.again
         assert again is not None, "no engine ran"
-        result = headroom.with_deep_stack(lambda: again(refused, settle=settle))
+        result = headroom.with_deep_stack(lambda: again(refused, emulated=emulated, settle=settle))
         result.problems = list(dict.fromkeys([*self.result.problems, *result.problems]))
         if self.floors is not None and self.floors.key not in refused:
             self.floors.raise_in(result)

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from fsdp_migrate import shown
 from fsdp_migrate.migration import holding
 from fsdp_migrate.migration.selection import Key, key
-from fsdp_migrate.planning.model import Decision
+from fsdp_migrate.planning.model import Decision, Place
 from fsdp_migrate.planning.outcome import Outcome
 
 
@@ -22,6 +22,8 @@ class Unit:
 
     title: str
     keys: set[Key] = field(default_factory=set)
+    constructors: set[Place] = field(default_factory=set)
+    """Those of the models whose migration it is."""
 
 
 def find_units(decisions: Sequence[Decision]) -> list[Unit]:
@@ -48,6 +50,7 @@ def find_units(decisions: Sequence[Decision]) -> list[Unit]:
             noun = "models" if len(places) > 1 else "model"
             title = f"the {noun} made at {', '.join(places[:3])}{more}"
             unit = migrations.setdefault(first, Unit(title))
+            unit.constructors |= {constructor.place for constructor in decision.models}
         else:
             title = f"{shown.path(module.display)}: what belongs to no model"
             unit = files.setdefault(module, Unit(title))
