@@ -1,1 +1,1 @@
-"""Rewrite, train, leave what differs, until it is the same training: the loop of ``migrate``."""
+"""Rewrite, train, mend what differs, until it is the same training: the loop of ``migrate``."""

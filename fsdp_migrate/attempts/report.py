@@ -48,15 +48,29 @@ class Migration:
     @property
     def left(self) -> dict[int, str]:
         """The units that were left to train the same, and the evidence against each."""
-        left = self.best.left if self.best is not None else frozenset()
-        return {unit: self._evidence(unit, left) for unit in sorted(left)}
+        return self._evidence(self.best.forms.left if self.best is not None else frozenset())
 
-    def _evidence(self, unit: int, left: frozenset[int]) -> str:
-        """What failed when ``unit`` was taken and, as nearly as was tried, ``left`` was left."""
-        failed = [a for a in self.search.attempts if unit not in a.left and not a.passes]
-        closest = min(failed, key=lambda each: len(each.left ^ left), default=None)
+    @property
+    def at_run_time(self) -> dict[int, str]:
+        """The units that took the run-time form to train the same, and the evidence likewise."""
+        return self._evidence(self.best.forms.at_run_time if self.best is not None else frozenset())
+
+    def _evidence(self, units: frozenset[int]) -> dict[int, str]:
+        """What failed when each unit was written out and the others, as nearly as was tried, had
+        the forms that they have now."""
+        return {unit: self._failure(unit) for unit in sorted(units)}
+
+    def _failure(self, unit: int) -> str:
+        assert self.best is not None
+        others = self.best.forms.others
+        failed = [
+            attempt
+            for attempt in self.search.attempts
+            if unit not in attempt.forms.others and not attempt.passes
+        ]
+        closest = min(failed, key=lambda each: len(each.forms.others ^ others), default=None)
         report = closest.report if closest is not None else None
-        return f"with it, {report.title}: {report.says}" if report is not None else ""
+        return f"written out, {report.title}: {report.says}" if report is not None else ""
 
     @property
     def not_executed(self) -> tuple[str, ...]:
@@ -73,9 +87,8 @@ class Migration:
             "title": self.title,
             "programs": list(self.programs),
             "attempts": [self._attempt(attempt) for attempt in self.search.attempts],
-            "left": [
-                {"what": self.titles[unit], "evidence": why} for unit, why in self.left.items()
-            ],
+            "left": self._listed(self.left),
+            "at_run_time": self._listed(self.at_run_time),
             "stopped": self.search.stopped,
             "not_executed": list(self.not_executed),
             "written": list(self.written),
@@ -83,9 +96,14 @@ class Migration:
             "seconds": round(self.seconds, 2),
         }
 
+    def _listed(self, units: dict[int, str]) -> list[dict[str, str]]:
+        return [{"what": self.titles[unit], "evidence": why} for unit, why in units.items()]
+
     def _attempt(self, attempt: Attempt) -> dict[str, Any]:
+        forms = attempt.forms
         return {
-            "left": [self.titles[unit] for unit in sorted(attempt.left)],
+            "left": [self.titles[unit] for unit in sorted(forms.left)],
+            "at_run_time": [self.titles[unit] for unit in sorted(forms.at_run_time)],
             "why": attempt.why,
             "passes": attempt.passes,
             "seconds": round(attempt.seconds, 2),
@@ -117,6 +135,8 @@ def answer_lines(migration: Migration) -> Iterator[str]:
         yield f"  the search ended early: {search.stopped}"
     for unit, why in migration.left.items():
         yield f"  left as it was: {migration.titles[unit]}; {why}"
+    for unit, why in migration.at_run_time.items():
+        yield f"  in the run-time form: {migration.titles[unit]}; {why}"
     if migration.not_executed:
         places = listed(migration.not_executed)
         yield f"  rests on the code alone, for no program came by: {places}"
@@ -127,17 +147,19 @@ def markdown(migration: Migration) -> str:
     """The answer for the description of a pull request."""
     lines = [f"## migrate: {text(migration.title)}", ""]
     lines += [f"Trained before and after: {', '.join(map(code, migration.programs))}.", ""]
-    lines += ["| attempt | left as it was | answer | seconds |", "|--:|---|---|--:|"]
+    lines += ["| attempt | what | answer | seconds |", "|--:|---|---|--:|"]
     for number, attempt in enumerate(migration.search.attempts, 1):
-        left = "; ".join(text(migration.titles[unit]) for unit in sorted(attempt.left))
+        what = text(_what(attempt, migration.titles))
         report = attempt.report
         said = f"{report.word}, {report.title}: {report.says}" if report else "the original"
-        lines.append(f"| {number} | {left or 'nothing'} | {text(said)} | {attempt.seconds:.0f} |")
+        lines.append(f"| {number} | {what} | {text(said)} | {attempt.seconds:.0f} |")
     lines.append("")
     if migration.search.stopped:
         lines += [f"The search ended early: {text(migration.search.stopped)}.", ""]
     for unit, why in migration.left.items():
         lines.append(f"- **Left as it was**: {text(migration.titles[unit])}; {text(why)}")
+    for unit, why in migration.at_run_time.items():
+        lines.append(f"- In the run-time form: {text(migration.titles[unit])}; {text(why)}")
     if migration.not_executed:
         places = ", ".join(map(code, migration.not_executed))
         lines.append(f"- No program came by, so this rests on the code alone: {places}")
@@ -146,9 +168,14 @@ def markdown(migration: Migration) -> str:
 
 
 def _what(attempt: Attempt, titles: Sequence[str]) -> str:
-    if not attempt.left:
-        return "everything is rewritten"
-    return f"without {listed([titles[unit] for unit in sorted(attempt.left)])}"
+    forms = attempt.forms
+    parts = []
+    if forms.left:
+        parts.append(f"without {listed([titles[unit] for unit in sorted(forms.left)])}")
+    if forms.at_run_time:
+        named = listed([titles[unit] for unit in sorted(forms.at_run_time)])
+        parts.append(f"the run-time form for {named}")
+    return ", ".join(parts) or "everything is written out"
 
 
 def _in_all(blocks: Sequence[Sequence[str]]) -> tuple[str, ...]:

@@ -19,6 +19,7 @@ from fsdp_migrate.verify.launch.ending import End, Ending
 from fsdp_migrate.verify.report.model import Report
 
 _FRAME = re.compile(r'File "([^"]+)", line (\d+)')
+_OF_SHARDING = ("FSDP1", "FSDP2")  # the constructor and its arguments
 _STACK = re.compile(r"^(.+):(\d+) in ", re.MULTILINE)
 
 
@@ -48,11 +49,15 @@ class Suspects:
         for gate in _in_order(report.gates):
             for site in report.pointed.get((gate.key, gate.part), ()):
                 if site in self.owners:
-                    yield Suspect(self.owners[site], f"{gate.title} points at {site}")
+                    yield self._suspect(site, f"{gate.title} points at {site}")
         made = {f"{each.file}:{each.span.line}" for each in report.observed.made}
         for site, unit in self.owners.items():
             if site.place in made:
                 yield Suspect(unit, f"its model is made at {site.place}")
+
+    def _suspect(self, site: KnownSite, evidence: str) -> Suspect:
+        of_sharding = site.code.startswith(_OF_SHARDING)
+        return Suspect(self.owners[site], evidence, of_sharding)
 
     def _by_lines(self, ending: Ending) -> Iterator[Suspect]:
         """The units whose new code an error came through, the innermost frame first."""
@@ -64,7 +69,7 @@ class Suspects:
             near = [site for site in self.owners if site.file == file]
             near.sort(key=lambda site: _distance(site, *old))
             if near and _distance(near[0], *old) == 0:
-                yield Suspect(self.owners[near[0]], f"{file}:{line} of the new code {verb}")
+                yield self._suspect(near[0], f"{file}:{line} of the new code {verb}")
 
     def _old_lines(self, file: str, line: int) -> tuple[int, int] | None:
         """The lines in the place of which the changed ``line`` stands, from 1; None if it stands as

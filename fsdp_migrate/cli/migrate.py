@@ -1,4 +1,4 @@
-"""The ``migrate`` command: rewrite, train both versions, leave what differs, write what passed."""
+"""The ``migrate`` command: rewrite, train both versions, mend what differs, write what passed."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from pathlib import Path
 
 from fsdp_migrate import shown
 from fsdp_migrate.attempts.report import Migration, answer_lines, attempt_lines, markdown
-from fsdp_migrate.attempts.search import Attempt, Limits, Search, Suspect
+from fsdp_migrate.attempts.search import Attempt, Forms, Limits, Search, Suspect
 from fsdp_migrate.attempts.suspects import Suspects
 from fsdp_migrate.cli import console, process, programs, rewrite, session
 from fsdp_migrate.cli.exit_codes import BAD, SEE
@@ -26,9 +26,10 @@ from fsdp_migrate.cli.trees import scratch_directory
 from fsdp_migrate.cli.uncommitted import require_committed
 from fsdp_migrate.discovery import project_paths, walk
 from fsdp_migrate.errors import ConfigError, InputError
-from fsdp_migrate.migration.engine import Key, key
+from fsdp_migrate.migration.engine import key
 from fsdp_migrate.migration.units import Unit
 from fsdp_migrate.planning.outcome import Outcome
+from fsdp_migrate.planning.result import Result
 from fsdp_migrate.rewriting import write
 from fsdp_migrate.verify import run as verification
 from fsdp_migrate.verify.compare.blame import that_ran
@@ -96,6 +97,7 @@ def _migrate(asked: Migrate, found: Sequence[Program], scratch: Path) -> int:
         train=trial.train,
         suspect=trial.suspect,
         limits=Limits(asked.attempts, asked.budget),
+        has_run_time_form=trial.has_run_time_form,
         tell=trial.tell,
     )
     try:
@@ -120,9 +122,9 @@ def _finish(asked: Migrate, run: Run, trial: _Trial, migration: Migration) -> in
     best = migration.best
     if best is not None and not trial.made_models:
         best = None
-    if best is not None and best.left:
+    if best is not None and best.forms.others:
         with console.waiting("rewriting"):
-            run.result = run.without(trial.refused(migration.left))
+            run.result = trial.result(best.forms, migration.left)
     taken = best is not None or asked.anyway
     if taken and not asked.dry_run:
         write.write(run.config.root, run.result.changes, run.before, trees=run.found.trees)
@@ -210,22 +212,33 @@ class _Trial:
         """The units that change code."""
         return sorted(set(self.owners.values()))
 
-    def refused(self, left: Mapping[int, str]) -> dict[Key, str]:
-        """The decisions of the units that are left, and why each is."""
-        return {k: why for unit, why in left.items() for k in self.units[unit].keys}
+    def result(self, forms: Forms, reasons: Mapping[int, str]) -> Result:
+        """The run's result with units in these forms; ``reasons`` says why units are left."""
+        if not forms.others:
+            return self.run.result
+        refused = {k: why for unit, why in reasons.items() for k in self.units[unit].keys}
+        emulated = frozenset(p for unit in forms.at_run_time for p in self.units[unit].constructors)
+        return self.run.without(refused, emulated=emulated)
 
-    def train(self, left: frozenset[int]) -> tuple[Report, ...]:
-        """The reports of the programs with the units ``left`` as they were, until one fails.
+    def has_run_time_form(self, unit: int) -> bool:
+        """Whether the run-time form of a unit is another one, and leaves no more."""
+        other = self.result(Forms(frozenset({unit})), {})
+        now = self.run.result
+        leaves_more = other.count(Outcome.LEFT) > now.count(Outcome.LEFT)
+        return other.changes != now.changes and not leaves_more
+
+    def train(self, forms: Forms) -> tuple[Report, ...]:
+        """The reports of the programs with units in these forms, until one fails.
 
         A program all of whose units are left is the original itself, and needs no training.
         """
         self._number += 1
-        self._after = self._copy(left)
+        self._after = self._copy(forms)
         reports: list[Report] = []
         cache = self.scratch / "recordings"
         cache.mkdir(exist_ok=True)
         for program, name in zip(self.programs, self.names, strict=True):
-            if name in self.ran and left.issuperset(self.ran[name]):
+            if name in self.ran and forms.left.issuperset(self.ran[name]):
                 continue
             settings = dataclasses.replace(self.asked, cache=self.asked.cache or cache)
             plan = program.plan(settings, before=self.tree, after=self._after)
@@ -248,8 +261,8 @@ class _Trial:
                 break
         return tuple(reports)
 
-    def _copy(self, left: frozenset[int]) -> Path:
-        """A copy of the tree that is migrated but for ``left``."""
+    def _copy(self, forms: Forms) -> Path:
+        """A copy of the tree that is migrated in these forms."""
         # Not "after" but the name of the tree, which is that of a package perhaps.
         copy = self.scratch / f"attempt-{self._number}" / self.tree.name
         large = {self.tree / path for path in self.asked.share}
@@ -262,9 +275,7 @@ class _Trial:
         shutil.copytree(
             self.tree, copy, symlinks=True, ignore=ignored, ignore_dangling_symlinks=True
         )
-        result = (
-            self.run.without(self.refused(dict.fromkeys(left, "left"))) if left else self.run.result
-        )
+        result = self.result(forms, dict.fromkeys(forms.left, "left"))
         changes = {
             copy / path.relative_to(self.tree): data
             for path, data in result.changes.items()

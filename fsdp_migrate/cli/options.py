@@ -396,5 +396,5 @@ class _Programs:
 
 @dataclass(frozen=True, kw_only=True)
 class Migrate(Extent, _Programs):
-    """Rewrite, train before and after, and leave what differs, until it is the same training.
-    Runs your scripts; only what trained the same is written."""
+    """Rewrite, train before and after, and mend what differs, until it is the same training. Runs
+    your scripts; only what trained the same is written."""

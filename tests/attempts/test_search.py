@@ -8,19 +8,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fsdp_migrate.attempts.search import Attempt, Limits, Search, Suspect
+from fsdp_migrate.attempts.search import Attempt, Forms, Limits, Search, Suspect
 from fsdp_migrate.verify.report.model import Report, Verdict
 from tests.attempts.reports import report
 
 NO_LIMIT = Limits(10_000, float("inf"))
-Trainer = Callable[[frozenset[int]], tuple[Report, ...]]
+Trainer = Callable[[Forms], tuple[Report, ...]]
 
 
 def wrong_with(*wrong: Collection[int]) -> Trainer:
     """Programs that train otherwise wherever all units of one of these sets are taken."""
 
-    def train(left: frozenset[int]) -> tuple[Report, ...]:
-        found = [units for units in wrong if left.isdisjoint(units)]
+    def train(forms: Forms) -> tuple[Report, ...]:
+        found = [units for units in wrong if forms.left.isdisjoint(units)]
         if found:
             return (report(Verdict.DIFFERENT, f"with {sorted(found[0])}"),)
         return (report(),)
@@ -45,12 +45,12 @@ def search(
 
 
 def tried(found: Search) -> list[list[int]]:
-    return [sorted(attempt.left) for attempt in found.attempts]
+    return [sorted(attempt.forms.left) for attempt in found.attempts]
 
 
 def left(found: Search) -> list[int]:
     assert found.best is not None
-    return sorted(found.best.left)
+    return sorted(found.best.forms.left)
 
 
 def test_what_trains_the_same_takes_one_attempt() -> None:
@@ -101,7 +101,7 @@ def test_what_is_left_passes_and_none_of_it_could_be_taken(
     found = search(7, wrong_with(*wrong), lambda attempt: guesses)
     assert not found.stopped
     assert found.best is not None
-    chosen = found.best.left
+    chosen = found.best.forms.left
     assert all(chosen & units for units in wrong)
     for unit in chosen:
         assert any(not (chosen - {unit}) & units for units in wrong)
@@ -114,15 +114,15 @@ def test_what_is_left_passes_and_none_of_it_could_be_taken(
     [Verdict.BEFORE_FAILED, Verdict.BEFORE_HUNG, Verdict.UNRECORDED, Verdict.INCONCLUSIVE],
 )
 def test_what_the_original_does_alone_ends_the_search(verdict: Verdict) -> None:
-    found = search(3, lambda left: (report(verdict, "it does not run"),))
+    found = search(3, lambda forms: (report(verdict, "it does not run"),))
     assert tried(found) == [[]]
     assert found.best is None
     assert "it does not run" in found.stopped
 
 
 def test_an_open_question_that_points_at_a_unit_goes_on() -> None:
-    def train(left: frozenset[int]) -> tuple[Report, ...]:
-        return (report(Verdict.SAME if 2 in left else Verdict.INCONCLUSIVE),)
+    def train(forms: Forms) -> tuple[Report, ...]:
+        return (report(Verdict.SAME if 2 in forms.left else Verdict.INCONCLUSIVE),)
 
     assert left(search(3, train, lambda attempt: [2])) == [2]
 
@@ -139,9 +139,9 @@ def test_no_attempt_begins_that_the_budget_has_no_time_for(
     now = [0.0]
     monkeypatch.setattr("fsdp_migrate.attempts.search.monotonic", lambda: now[0])
 
-    def train(left: frozenset[int]) -> tuple[Report, ...]:
+    def train(forms: Forms) -> tuple[Report, ...]:
         now[0] += 10
-        return wrong_with({40})(left)
+        return wrong_with({40})(forms)
 
     found = search(64, train, limits=Limits(99, 45.0))
     assert "budget" in found.stopped
@@ -151,10 +151,10 @@ def test_no_attempt_begins_that_the_budget_has_no_time_for(
 def test_an_interruption_keeps_what_passed() -> None:
     says = {(): "one", (1,): "other"}
 
-    def train(left: frozenset[int]) -> tuple[Report, ...]:
-        if left == {0}:
+    def train(forms: Forms) -> tuple[Report, ...]:
+        if forms.left == {0}:
             raise KeyboardInterrupt
-        said = says.get(tuple(left))
+        said = says.get(tuple(forms.left))
         return (report(Verdict.DIFFERENT, said) if said else report(),)
 
     suspects = iter((1, 0))
@@ -162,3 +162,70 @@ def test_an_interruption_keeps_what_passed() -> None:
     with pytest.raises(KeyboardInterrupt):
         found.run()
     assert left(found) == [0, 1]
+
+
+# --- units that can be written in another way -----------------------------------------------------
+
+
+def emulating(train: Trainer, suspects: Sequence[Suspect], *, units: int = 3) -> Search:
+    found = Search(
+        units=range(units),
+        train=train,
+        suspect=lambda attempt: suspects,
+        limits=NO_LIMIT,
+        has_run_time_form=lambda unit: unit != 0,
+    )
+    found.run()
+    return found
+
+
+def forms_tried(found: Search) -> list[tuple[list[int], list[int]]]:
+    return [(sorted(a.forms.at_run_time), sorted(a.forms.left)) for a in found.attempts]
+
+
+def needs_run_time(unit: int) -> Trainer:
+    def train(forms: Forms) -> tuple[Report, ...]:
+        return (report() if unit in forms.others else report(Verdict.DIFFERENT, "other"),)
+
+    return train
+
+
+def test_the_run_time_form_comes_before_leaving() -> None:
+    found = emulating(needs_run_time(1), [Suspect(1, "seen")])
+    assert forms_tried(found) == [([], []), ([1], [])]
+    assert found.best is found.attempts[1]
+
+
+def test_what_fails_alike_in_the_run_time_form_is_left() -> None:
+    found = emulating(wrong_with({1}), [Suspect(1, "seen")])
+    assert forms_tried(found) == [([], []), ([1], []), ([], [1])]
+
+
+@pytest.mark.parametrize("suspect", [Suspect(0, "seen"), Suspect(1, "a clip", of_sharding=False)])
+def test_what_has_no_other_form_is_left_at_once(suspect: Suspect) -> None:
+    found = emulating(wrong_with({suspect.unit}), [suspect])
+    assert forms_tried(found) == [([], []), ([], [suspect.unit])]
+
+
+def test_a_run_time_form_that_fails_otherwise_is_left_after_all() -> None:
+    def train(forms: Forms) -> tuple[Report, ...]:
+        says = "crash" if 1 in forms.at_run_time else "" if 1 in forms.left else "other"
+        return (report(Verdict.DIFFERENT, says) if says else report(),)
+
+    found = emulating(train, [Suspect(1, "seen")])
+    assert forms_tried(found) == [([], []), ([1], []), ([], [1])]
+    assert left(found) == [1]
+
+
+def test_a_run_time_form_in_vain_is_written_out_again() -> None:
+    def train(forms: Forms) -> tuple[Report, ...]:
+        if 2 in forms.left:
+            return (report(),)
+        return (report(Verdict.DIFFERENT, f"another {sorted(forms.at_run_time)}"),)
+
+    suspects = iter([[Suspect(1, "seen")], [Suspect(2, "seen", of_sharding=False)]])
+    found = Search(range(3), train, lambda a: next(suspects), NO_LIMIT, lambda unit: True)
+    found.run()
+    assert forms_tried(found)[-1] == ([], [2])
+    assert found.best is not None
+    assert not found.best.forms.at_run_time

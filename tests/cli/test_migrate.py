@@ -102,7 +102,7 @@ def test_what_trains_the_same_is_written(run: Command, script: Path) -> None:
     assert said["same_training"]
     assert said["written"] == ["train.py"]
     assert [attempt["passes"] for attempt in said["attempts"]] == [True]
-    assert "| 1 | nothing | PASS, same training" in Path("answer.md").read_text()
+    assert "| 1 | everything is written out | PASS, same training" in Path("answer.md").read_text()
 
     again = run("migrate", "train.py")
     assert again.code == 0
@@ -130,6 +130,22 @@ def test_the_model_that_trains_otherwise_is_left(
     assert "gradient clipping" in left["evidence"]
     assert len(said["attempts"]) <= 4
     assert "left     FSDP()" not in answer.out or "with it, different training" in answer.out
+
+
+def test_a_model_that_needs_the_run_time_form_gets_it(
+    run: Command, script: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    broken(monkeypatch, b"critic = fully_shard(build(2))", b"critic = build(2)")
+    answer = run("migrate", "train.py", "-o", "answer.json")
+    assert answer.code == 0, answer.out
+    after = script.read_text()
+    assert GENERATOR in after
+    assert "critic = shard(build(2))" in after
+    said = json.loads(Path("answer.json").read_text())
+    assert said["left"] == []
+    (other,) = said["at_run_time"]
+    assert other["evidence"].startswith("written out, different training:")
+    assert len(said["attempts"]) <= 4
 
 
 def test_a_line_that_crashes_is_blamed_and_nothing_is_written(
