@@ -1,7 +1,8 @@
 """Which units a failed attempt points at.
 
-An error's own line comes first; then the sites that gates point at (``verify/compare/blame.py``),
-in the order of the gates; then the models that the run made.
+An error's own line comes first, then the sites of rules that its words speak of; then the sites
+that gates point at (``verify/compare/blame.py``), in the order of the gates; then the models that
+the run made.
 """
 
 from __future__ import annotations
@@ -20,6 +21,14 @@ from fsdp_migrate.verify.report.model import Report
 
 _FRAME = re.compile(r'File "([^"]+)", line (\d+)')
 _OF_SHARDING = ("FSDP1", "FSDP2")  # the constructor and its arguments
+# Words of torch's errors, and the rules that write what they speak of.
+_WORDS = (
+    (
+        re.compile(r"same dtype|(?:Half|BFloat16) (?:but|and)", re.IGNORECASE),
+        ("FSDP202", "FSDP203"),
+    ),
+    (re.compile(r"mixed torch\.Tensor and DTensor"), ("FSDP101", "FSDP103", "FSDP113")),
+)
 _STACK = re.compile(r"^(.+):(\d+) in ", re.MULTILINE)
 
 
@@ -46,6 +55,7 @@ class Suspects:
         for ending in report.endings.values():
             if ending.end in (End.CRASHED, End.HUNG):
                 yield from self._by_lines(ending)
+                yield from self._by_words(ending)
         for gate in _in_order(report.gates):
             for site in report.pointed.get((gate.key, gate.part), ()):
                 if site in self.owners:
@@ -70,6 +80,13 @@ class Suspects:
             near.sort(key=lambda site: _distance(site, *old))
             if near and _distance(near[0], *old) == 0:
                 yield self._suspect(near[0], f"{file}:{line} of the new code {verb}")
+
+    def _by_words(self, ending: Ending) -> Iterator[Suspect]:
+        for words, codes in _WORDS:
+            if words.search(ending.says):
+                for site in self.owners:
+                    if site.code in codes:
+                        yield self._suspect(site, f"the error speaks of {site}")
 
     def _old_lines(self, file: str, line: int) -> tuple[int, int] | None:
         """The lines in the place of which the changed ``line`` stands, from 1; None if it stands as

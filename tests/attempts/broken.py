@@ -49,7 +49,7 @@ class Found:
 
     @property
     def names_the_site(self) -> bool:
-        """Whether the evidence of the first failure names a site of one of the rules, or its line."""
+        """Whether the evidence of the first failure names a site of the rules, or its line."""
         attempts = self.said["attempts"]
         if len(attempts) < 2:
             return False

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from pathlib import Path
 
 import pytest
@@ -62,6 +63,17 @@ def test_the_line_of_an_error_is_the_first_suspect(suspects: Suspects) -> None:
 def test_an_error_in_a_helper_is_its_caller_s(suspects: Suspects) -> None:
     full = frame("train.py", 3) + frame("helper.py", 1) + frame("<installed>/torch/a.py", 9)
     assert units(suspects, endings={"after": crash(full)}) == [0]
+
+
+def test_what_the_words_of_an_error_speak_of(suspects: Suspects) -> None:
+    casts = site("FSDP202", 5)
+    owners = {**suspects.owners, casts: 1}
+    ending = dataclasses.replace(crash(""), says="expected m1 and m2 to have the same dtype")
+    found = Suspects(owners, suspects.before, suspects.after).of(
+        report(Verdict.AFTER_FAILED, endings={"after": ending})
+    )
+    assert found[0].evidence == f"the error speaks of {casts}"
+    assert not suspects.of(report(Verdict.AFTER_FAILED, endings={"after": ending}))
 
 
 @pytest.mark.parametrize("line", [4, 5, 6])
