@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from fsdp_migrate.rewriting import journal
+from fsdp_migrate.verify.launch.start import warm_server
 from fsdp_migrate.verify.launch.warm import WarmServer
-from tests.verify.programs import warm_server
 
 
 @pytest.fixture(scope="session", autouse=True)

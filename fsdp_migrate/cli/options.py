@@ -251,6 +251,12 @@ class _Program:
             "--before, the working tree]",
         ),
     ] = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Extent(Settings):
+    """How programs are run, and how far."""
+
     nproc: Annotated[
         tuple[int, ...],
         option(
@@ -313,5 +319,82 @@ class _Answer:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Verify(_Answer, Settings, _Program):
+class Verify(_Answer, Extent, _Program):
     """Train before and after, compare, and give one verdict. Runs your script."""
+
+
+def _seconds(text: str) -> float:
+    """``90``, ``90s``, ``10m``, ``1.5h`` -> seconds."""
+    found = re.fullmatch(r"(\d+(?:\.\d+)?)([smh]?)", text)
+    if found is None:
+        raise ConfigError(f"--budget must be a time such as 90s, 10m or 1h, not {text!r}")
+    return float(found[1]) * {"": 1, "s": 1, "m": 60, "h": 3600}[found[2]]
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Programs:
+    """Which programs have to train the same."""
+
+    scripts: Annotated[
+        tuple[str, ...],
+        argument(
+            "SCRIPT",
+            "training scripts, or module:pkg.name for python -m; all of them must train the same. "
+            "Without one, the functions in [tool.fsdp-migrate.verify] are trained",
+            read=tuple,
+            repeated=True,
+        ),
+    ] = ()
+    attempts: Annotated[
+        int,
+        option("--attempts", metavar="N", help="most migrations to train [8]", read=number(int, 1)),
+    ] = 8
+    budget: Annotated[
+        float,
+        option(
+            "--budget",
+            metavar="TIME",
+            help="begin no attempt that would not be done within this time, as in 90s, 10m or 1h "
+            "[no limit]",
+            read=_seconds,
+        ),
+    ] = float("inf")
+    anyway: Annotated[
+        bool,
+        option(
+            "--anyway",
+            help="write what was tried first where no attempt trained the same [nothing is "
+            "written then]",
+        ),
+    ] = False
+    dry_run: Annotated[
+        bool, option("--dry-run", help="write nothing: print the patch of what passed")
+    ] = False
+    allow_dirty: Annotated[
+        bool, option("--allow-dirty", help="also change files with uncommitted changes")
+    ] = False
+    target: Target = None
+    outputs: Annotated[
+        tuple[Path, ...],
+        option(
+            "-o",
+            "--output",
+            metavar="FILE",
+            help="write the report to a file as well, as its suffix says (.txt, .json, .md); "
+            "repeatable",
+            read=_paths,
+            repeated=True,
+        ),
+    ] = ()
+    strict_cost: Annotated[
+        bool,
+        option("--strict-cost", help="the same training at another cost does not pass either"),
+    ] = False
+    quiet: Annotated[bool, option("-q", "--quiet", help="only the answer, and errors")] = False
+    trust_rules: TrustRules = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class Migrate(Extent, _Programs):
+    """Rewrite, train before and after, and mend what differs, until it is the same training. Runs
+    your scripts; only what trained the same is written."""

@@ -34,6 +34,7 @@ COMMANDS: dict[str, type] = {
     "explain": options.Explain,
     "undo": options.Undo,
     "verify": options.Verify,
+    "migrate": options.Migrate,
 }
 
 
@@ -213,6 +214,6 @@ def _signature(kind: type) -> Callable[..., None]:
 for _name, _kind in COMMANDS.items():
     # typer would make its own short text of a help text by cutting it after one sentence.
     _said: dict[str, Any] = {"help": _kind.__doc__, "short_help": _kind.__doc__}
-    if _name == "verify":
+    if hasattr(_kind, "args"):
         _said["epilog"] = "After -- come the arguments for the script."
     app.command(_name, cls=_Command, **_said)(_signature(_kind))

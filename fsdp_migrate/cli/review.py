@@ -1,21 +1,17 @@
 """``rewrite --review``: what is taken of a run, change by change.
 
-Changes belong to *units*: a migration (everything that must be rewritten together), what belongs to
-no model in one file, the comments at what is left. A unit is taken when every change of it was, so
+Changes belong to *units* (``migration/units.py``). A unit is taken when every change of it was, so
 that no answer leaves a model half migrated.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
-from fsdp_migrate import shown
-from fsdp_migrate.migration import engine, holding
-from fsdp_migrate.migration.engine import Key
-from fsdp_migrate.planning.model import Decision
-from fsdp_migrate.planning.outcome import Outcome
+from fsdp_migrate.migration.selection import Key
+from fsdp_migrate.migration.units import Unit
 from fsdp_migrate.planning.result import Result
 from fsdp_migrate.rewriting import patch
 
@@ -35,51 +31,12 @@ Ask = Callable[[str], str]
 Again = Callable[[frozenset[Key]], Result]
 
 
-@dataclass(eq=False)
-class Unit:
-    """Decisions that are taken or refused together."""
-
-    title: str
-    keys: set[Key] = field(default_factory=set)
-
-
 @dataclass(frozen=True)
 class Change:
     """One hunk of a file."""
 
     path: Path
     text: bytes
-
-
-def find_units(decisions: Sequence[Decision]) -> list[Unit]:
-    """What there is to ask about: migrations in the order of their first sites, then the rest."""
-    active = [d for d in decisions if d.outcome is not Outcome.LEFT or d.guarded]
-    group = holding.groups(active)
-    migrations: dict[object, Unit] = {}
-    files: dict[object, Unit] = {}
-    comments = Unit("the comments at what is left for you")
-    made: dict[object, set[str]] = {}
-    for constructor, first in group.items():
-        node = constructor.defined_by or constructor.call
-        line = constructor.module.position(node)[0]
-        place = f"{shown.path(constructor.module.display)}:{line}"
-        made.setdefault(first, set()).add(place)
-    for decision in decisions:
-        module = decision.site.module
-        if decision.outcome is Outcome.LEFT and not (decision.guarded and decision.models):
-            unit = comments
-        elif decision.models:
-            first = group[next(iter(decision.models))]
-            places = sorted(made[first])
-            more = f" and {len(places) - 3} more" if len(places) > 3 else ""
-            noun = "models" if len(places) > 1 else "model"
-            title = f"the {noun} made at {', '.join(places[:3])}{more}"
-            unit = migrations.setdefault(first, Unit(title))
-        else:
-            title = f"{shown.path(module.display)}: what belongs to no model"
-            unit = files.setdefault(module, Unit(title))
-        unit.keys.add(engine.key(decision))
-    return [u for u in (*migrations.values(), *files.values(), comments) if u.keys]
 
 
 def ask_about_changes(

@@ -12,7 +12,7 @@ from fsdp_migrate.cli import config, console, session, summary
 from fsdp_migrate.cli.exit_codes import BAD, GOOD, SEE
 from fsdp_migrate.cli.options import SCREEN, Rewrite
 from fsdp_migrate.cli.session import Run
-from fsdp_migrate.cli.uncommitted import uncommitted
+from fsdp_migrate.cli.uncommitted import require_committed
 from fsdp_migrate.discovery import project_paths
 from fsdp_migrate.errors import InputError
 from fsdp_migrate.planning.outcome import Outcome
@@ -21,6 +21,8 @@ from fsdp_migrate.report import text
 
 if TYPE_CHECKING:
     from fsdp_migrate.migration.engine import Key
+
+REFUSED = "refused in review"
 
 
 def rewrite(asked: Rewrite) -> int:
@@ -47,12 +49,8 @@ def _rewrite(asked: Rewrite) -> int:
             _format(run, asked)
             describe(run)
             return _show_patch(run, asked)
-        dirty = [] if asked.allow_dirty else uncommitted(run.changed)
-        if dirty:
-            listed = ", ".join(run.found.display(p) for p in dirty[:3])
-            more = f" and {len(dirty) - 3} more" if len(dirty) > 3 else ""
-            console.problem(f"uncommitted changes in {listed}{more}: commit them, or --allow-dirty")
-            return BAD
+        if not asked.allow_dirty:
+            require_committed(run.changed, run.found.display)
         if asked.review and run.result.changes:
             _review(run)
         _format(run, asked)
@@ -70,8 +68,10 @@ def _rewrite(asked: Rewrite) -> int:
     if asked.quiet or asked.summary == SCREEN:
         summary.tell_problems(summary.summary(run))
     else:
-        _show_run(run, verbose=asked.verbose)
-    return _code(run)
+        show_run(run, verbose=asked.verbose)
+        if run.result.changes:
+            console.out(f"Next: fsdp-migrate verify SCRIPT      Undo: {undo_command(run)}")
+    return exit_code(run)
 
 
 def _describer(asked: Rewrite) -> Callable[[Run], None]:
@@ -110,13 +110,10 @@ def _review(run: Run) -> None:
 
     def again(refused: frozenset[Key]) -> Result:
         with console.waiting("rewriting"):
-            return run.without(refused, settle=False)
+            return run.without(dict.fromkeys(refused, REFUSED), settle=False)
 
-    units = review.find_units(run.result.decisions)
-    if run.floors is not None and any(each.done for each in run.result.requirements):
-        units.append(review.Unit("what the project requires of torch", {run.floors.key}))
     refused = review.ask_about_changes(
-        units,
+        run.units,
         again,
         run.before,
         display=lambda path: shown.path(run.found.display(path)),
@@ -126,10 +123,11 @@ def _review(run: Run) -> None:
     )
     if refused:
         with console.waiting("rewriting"):
-            run.result = run.without(refused)
+            run.result = run.without(dict.fromkeys(refused, REFUSED))
 
 
-def _code(run: Run) -> int:
+def exit_code(run: Run) -> int:
+    """The exit code of a run whose changes are written."""
     if run.result.problems:
         return BAD
     if run.incomplete:
@@ -139,13 +137,8 @@ def _code(run: Run) -> int:
 
 
 def _show_patch(run: Run, asked: Rewrite) -> int:
-    # git would see links as what they are, so the patch names what they lead to.
-    after = {path.resolve(): data for path, data in run.result.changes.items()}
-    before = {p.resolve(): d for p, d in run.before.items() if p in run.result.changes}
-    if after and asked.summary != SCREEN:
-        from fsdp_migrate.rewriting import patch
-
-        console.diff(patch.patch(_patch_root(after), before, after))
+    if asked.summary != SCREEN:
+        print_patch(run)
     total = report.printable_summary(summary.summary(run))
     if not asked.quiet:
         found = report.printable(report.events(run.result))
@@ -157,8 +150,19 @@ def _show_patch(run: Run, asked: Rewrite) -> int:
         for line in (text.counts(total), *text.open_lines(total)):
             console.note(line)
         summary.tell_notes(run)
-    code = _code(run)
+    code = exit_code(run)
     return SEE if code == GOOD and run.result.changes else code
+
+
+def print_patch(run: Run) -> None:
+    """Print the changes of a run as one patch that ``git apply`` accepts."""
+    # git would see links as what they are, so the patch names what they lead to.
+    after = {path.resolve(): data for path, data in run.result.changes.items()}
+    before = {p.resolve(): d for p, d in run.before.items() if p in run.result.changes}
+    if after:
+        from fsdp_migrate.rewriting import patch
+
+        console.diff(patch.patch(_patch_root(after), before, after))
 
 
 def _patch_root(paths: Iterable[Path]) -> Path:
@@ -171,7 +175,8 @@ def _patch_root(paths: Iterable[Path]) -> Path:
     return top
 
 
-def _show_run(run: Run, *, verbose: bool) -> None:
+def show_run(run: Run, *, verbose: bool) -> None:
+    """Say what was done to each site, and how much that is in all."""
     total = report.printable_summary(summary.summary(run))
     found = report.printable(report.events(run.result))
     lines = [*text.rewrite_lines(found, every=verbose), *text.requirement_lines(total)]
@@ -185,11 +190,10 @@ def _show_run(run: Run, *, verbose: bool) -> None:
     for line in text.open_lines(total):
         console.out(line)
     summary.tell_notes(run)
-    if run.result.changes:
-        console.out(f"Next: fsdp-migrate verify SCRIPT      Undo: {_undo_command(run)}")
 
 
-def _undo_command(run: Run) -> str:
+def undo_command(run: Run) -> str:
+    """What puts the files back that the run wrote."""
     from fsdp_migrate.rewriting import journal
 
     here = config.project_root(Path.cwd()) == run.config.root

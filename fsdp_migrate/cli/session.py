@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -21,6 +21,8 @@ from fsdp_migrate.planning.result import Problem, Result
 if TYPE_CHECKING:
     from fsdp_migrate.cli.requirements import Floors
     from fsdp_migrate.migration.engine import Key
+    from fsdp_migrate.migration.units import Unit
+    from fsdp_migrate.planning.model import Place
 
 
 @dataclass
@@ -34,16 +36,33 @@ class Run:
     trust: trust.Trust
     floors: Floors | None = None  # None: what the project requires is not looked at
 
-    def without(self, refused: frozenset[Key], *, settle: bool = True) -> Result:
-        """The result of this run if some decisions are not taken; to look at only, unless
+    def without(
+        self,
+        refused: Mapping[Key, str],
+        *,
+        emulated: frozenset[Place] = frozenset(),
+        settle: bool = True,
+    ) -> Result:
+        """The result of this run if some decisions are not taken, for the reasons that stand beside
+        them, and ``emulated`` constructors take their run-time form; to look at only, unless
         ``settle``."""
         again = self.result.again
         assert again is not None, "no engine ran"
-        result = headroom.with_deep_stack(lambda: again(refused, settle=settle))
+        result = headroom.with_deep_stack(lambda: again(refused, emulated=emulated, settle=settle))
         result.problems = list(dict.fromkeys([*self.result.problems, *result.problems]))
         if self.floors is not None and self.floors.key not in refused:
             self.floors.raise_in(result)
         return result
+
+    @property
+    def units(self) -> list[Unit]:
+        """What can be taken or left of it, each as a whole."""
+        from fsdp_migrate.migration.units import Unit, find_units
+
+        found = find_units(self.result.decisions)
+        if self.floors is not None and any(each.done for each in self.result.requirements):
+            found.append(Unit("what the project requires of torch", {self.floors.key}))
+        return found
 
     @property
     def incomplete(self) -> bool:

@@ -31,11 +31,11 @@ def study(tree: Path) -> Study:
     """
     tree = tree.absolute()
     run = session.run([tree], edit=False, quiet=True)
-    sites = [known for decision in run.result.decisions for known in _known(decision, tree)]
+    sites = [known for decision in run.result.decisions for known in known_sites(decision, tree)]
     return Study(tree, tuple(sites))
 
 
-def _known(decision: Decision, tree: Path) -> Iterator[KnownSite]:
+def known_sites(decision: Decision, tree: Path) -> Iterator[KnownSite]:
     """The site of a decision, then what else it changes: the calls of a wrapping function, say."""
     site = decision.site
     constructors = {

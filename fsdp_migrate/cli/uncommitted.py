@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from fsdp_migrate.cli import console
@@ -15,6 +15,18 @@ _STATUS = (
     *("status", "--porcelain", "-z", "--untracked-files=no", "--no-renames"),
     "--ignore-submodules=all",
 )
+
+
+def require_committed(paths: Sequence[Path], display: Callable[[Path], str]) -> None:
+    """
+    Raises:
+        InputError: files have changes that git does not keep, or git cannot say.
+    """
+    dirty = uncommitted(paths)
+    if dirty:
+        listed = ", ".join(map(display, dirty[:3]))
+        more = f" and {len(dirty) - 3} more" if len(dirty) > 3 else ""
+        raise InputError(f"uncommitted changes in {listed}{more}: commit them, or --allow-dirty")
 
 
 def uncommitted(paths: Sequence[Path]) -> list[Path]:

@@ -9,22 +9,19 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from fsdp_migrate.cli import config, console, process
+from fsdp_migrate.cli import console, process
 from fsdp_migrate.cli.exit_codes import BAD, GOOD, SEE
 from fsdp_migrate.cli.options import Verify
 from fsdp_migrate.cli.trees import (
     AlreadySaid,
     check_out,
-    locate_script,
     make_rewritten_copy,
     scratch_directory,
 )
 from fsdp_migrate.discovery import project_paths
 from fsdp_migrate.errors import ConfigError, InputError
-from fsdp_migrate.verify.settings import LEAST_STEPS, MOST_STEPS, Settings
 
 if TYPE_CHECKING:
-    from fsdp_migrate.verify.entries import Entries
     from fsdp_migrate.verify.plan import Plan
     from fsdp_migrate.verify.report.model import Report
 
@@ -97,29 +94,14 @@ def _formats(asked: Verify) -> list[tuple[str, Path | None]]:
 
 def _plan(asked: Verify, stack: ExitStack) -> tuple[Plan, dict[str, Any]]:
     """The plan, and how to call its trees on the screen."""
-    from fsdp_migrate.verify.entries import DRIVER
-    from fsdp_migrate.verify.plan import Plan
+    from fsdp_migrate.cli import programs
 
-    entries = _entries() if asked.script is None else None
-    ranks, steps, grow_after = asked.nproc, asked.steps, None
-    if entries is not None:
-        ranks = ranks or ((entries.nproc,) if entries.nproc else ())
-        steps = steps or entries.steps or LEAST_STEPS
-    if steps is None and asked.resume is not None:
-        steps = LEAST_STEPS  # a program that resumes from its very end would train no further
-    elif steps is None:
-        steps, grow_after = MOST_STEPS, LEAST_STEPS
-    nproc, *worlds = ranks or (2,)
     given = {side: getattr(asked, side) for side in ("before", "after")}
     trees = {side: Path(name) for side, name in given.items() if name and Path(name).is_dir()}
     revisions = {side: name for side, name in given.items() if name and side not in trees}
     home = trees.get("before") or (trees.get("after") if revisions else None)
-    if entries is None:
-        assert asked.script is not None
-        tree, script, workdir = locate_script(asked.script, home)
-    else:
-        tree = home.absolute() if home is not None else config.project_root(Path.cwd())
-        script, workdir = DRIVER, entries.path
+    program = programs.find(asked.script, asked, home, stack)
+    tree = program.tree
     shown: dict[str, Any] = {}
     for side, revision in revisions.items():
         trees[side] = check_out(revision, tree, scratch_directory(stack) / side, side, asked.share)
@@ -135,39 +117,9 @@ def _plan(asked: Verify, stack: ExitStack) -> tuple[Plan, dict[str, Any]]:
         if missing:
             shown["notes"] = (missing,)
         shown["after"] = "the same, rewritten in a scratch copy"
-    added: dict[str, Any] = {}
-    if entries is not None:
-        added = {"files": scratch_directory(stack), "variants": entries.variants}
-        entries.write(added["files"])
-        shown["program"] = f"{entries.model}, sharded by {entries.shard}"
-    plan = Plan(
-        **{f.name: getattr(asked, f.name) for f in dataclasses.fields(Settings)},
-        **added,
-        before=trees["before"].absolute(),
-        after=trees["after"].absolute(),
-        script=script,
-        nproc=nproc,
-        worlds=tuple(worlds),
-        max_steps=steps,
-        grow_after=grow_after,
-        workdir=workdir,
-    )
-    return plan, shown
-
-
-def _entries() -> Entries:
-    """What the project of the working directory names in the place of a script."""
-    from fsdp_migrate.verify.entries import TABLE, Entries, EntryError
-
-    root = config.project_root(Path.cwd())
-    table = config.verify_table(root)
-    path = config.shown(root / "pyproject.toml")
-    if not table:
-        raise ConfigError(f"give a SCRIPT, or name functions in {TABLE} of {path}")
-    try:
-        return Entries.read(table)
-    except EntryError as error:
-        raise ConfigError(f"{path}: {error}") from None
+    if program.shown:
+        shown["program"] = program.shown
+    return program.plan(asked, before=trees["before"], after=trees["after"]), shown
 
 
 # --- the answer ----------------------------------------------------------------------------------

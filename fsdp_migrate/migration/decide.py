@@ -65,6 +65,11 @@ def _best(study: Study) -> list[Decision]:
         for calls in dict.fromkeys((taken.union(*every), taken, frozenset())):
             attempt = _decide(study.again(calls, states=True))
             best = attempt if _is_better(attempt, best) else best
+    emulated = run_time.emulated(study) if study.emulated else frozenset()
+    if emulated:
+        states = run_time.unknown_states(best)
+        attempt = _decide(study.again(taken | emulated, states=states))
+        best = best if _leaves_less(best, attempt) else attempt
     return best
 
 

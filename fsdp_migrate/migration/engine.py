@@ -17,7 +17,7 @@ from fsdp_migrate.migration.selection import UNPROVED, Key, Options, key, withou
 from fsdp_migrate.planning import pages, rule, support_file
 from fsdp_migrate.planning.context import Failure, Study
 from fsdp_migrate.planning.edits import Edit, Mark
-from fsdp_migrate.planning.model import Cause, Decision
+from fsdp_migrate.planning.model import Cause, Decision, Place
 from fsdp_migrate.planning.outcome import Outcome
 from fsdp_migrate.planning.result import Problem, Result
 from fsdp_migrate.planning.rule import Registry
@@ -119,8 +119,14 @@ def _together(results: Sequence[Result]) -> Result:
         proposed=[d for r in results for d in r.proposed],
     )
 
-    def again(refused: frozenset[Key], *, settle: bool = True) -> Result:
-        return _together([r.again(refused, settle=settle) for r in results if r.again is not None])
+    def again(
+        refused: Mapping[Key, str],
+        *,
+        emulated: frozenset[Place] = frozenset(),
+        settle: bool = True,
+    ) -> Result:
+        chosen = [r.again for r in results if r.again is not None]
+        return _together([a(refused, emulated=emulated, settle=settle) for a in chosen])
 
     result.again = again
     return result
@@ -130,9 +136,15 @@ def _rewrite(project: Project, options: Options, registry: Registry, *, edit: bo
     result = _attempt(project, options, registry, edit=edit)
     known = result.proposed
 
-    def again(refused: frozenset[Key], *, settle: bool = True) -> Result:
-        chosen = replace(options, refused=refused)
-        return _attempt(project, chosen, registry, known=known, settle=settle)
+    def again(
+        refused: Mapping[Key, str],
+        *,
+        emulated: frozenset[Place] = frozenset(),
+        settle: bool = True,
+    ) -> Result:
+        chosen = replace(options, refused=refused, emulated=emulated)
+        decided = () if emulated else known
+        return _attempt(project, chosen, registry, known=decided, settle=settle)
 
     result.again = again
     return result
@@ -156,7 +168,13 @@ def _attempt(
         decisions = list(known)
         again = len(dropped) > len(odd) or bool(options.unproved)
         if again or not known:
-            study = Study(project, registry, options.target, partial=options.partial)
+            study = Study(
+                project,
+                registry,
+                options.target,
+                partial=options.partial,
+                emulated=options.emulated,
+            )
             decisions = decide.decide(study)
             result.proposed = decisions
             result.not_followed = not_followed.places(study)

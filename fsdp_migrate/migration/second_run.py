@@ -49,7 +49,7 @@ def unsettled(
     unused: list[Decision] = []
     refused = {(path, construct) for path, _, construct in options.refused}
     remaining = Counter(d.site.module.path for d in decisions if _stays(d))
-    for decision in without(decide.decide(study), {}, replace(options, refused=frozenset())):
+    for decision in without(decide.decide(study), {}, replace(options, refused={})):
         path = decision.site.module.path
         if decision.site.construct.kind is ConstructKind.IMPORT:
             unused += _as_before(decision, project, [*decisions, *unused])

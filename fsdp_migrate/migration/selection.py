@@ -12,7 +12,7 @@ from fsdp_migrate.analysis.module import Module
 from fsdp_migrate.fsdp1.construct import Construct
 from fsdp_migrate.migration.holding import hold_back
 from fsdp_migrate.planning.edits import Edit, Mark, Support
-from fsdp_migrate.planning.model import Decision, Guard
+from fsdp_migrate.planning.model import Decision, Guard, Place
 from fsdp_migrate.planning.outcome import Outcome
 from fsdp_migrate.planning.prose import sentences
 from fsdp_migrate.planning.target import DEFAULT_TARGET
@@ -42,7 +42,8 @@ class Options:
     single_line_imports: bool = False  # each name in a statement of its own
     first_party: frozenset[str] = frozenset()  # packages that count as the project's own
     partial: bool = False  # guards where left sites would hold a model back
-    refused: frozenset[Key] = frozenset()  # decisions that a review did not take
+    refused: Mapping[Key, str] = field(default_factory=dict)  # what is not taken, and why
+    emulated: frozenset[Place] = frozenset()  # constructors that are to take the run-time form
     unproved: Mapping[tuple[Path, str], str] = field(default_factory=dict)  # support, and why not
     jobs: int = 1  # processes that edit files
 
@@ -51,19 +52,19 @@ def without(
     decisions: list[Decision], dropped: Mapping[Module, str], options: Options
 ) -> list[Decision]:
     """Turn what must not be applied into *left*: deselected rules, files that failed, what needs
-    the support module where no import of it is proved, and what a review refused, the markers of
+    the support module where no import of it is proved, and what was refused, the markers of
     what was left before included."""
     changed = bool(dropped)
     result: list[Decision] = []
     for decision in decisions:
-        refused = bool(options.refused) and key(decision) in options.refused
+        refused = options.refused.get(key(decision), "") if options.refused else ""
         reason, help_ = "", ""
         if decision.site.module in dropped:
             reason = f"this file could not be edited: {dropped[decision.site.module]}"
         elif not is_selected(decision.code, options.select, options.ignore):
             reason = f"{decision.code} is not selected"
         elif refused:
-            reason = "refused in review"
+            reason = refused
         elif why := next(filter(None, (_unproved(e, options) for e in decision.edits)), ""):
             reason, help_ = f"{UNPROVED[0]}: {why}", UNPROVED[1]
         else:

@@ -21,7 +21,15 @@ from fsdp_migrate.fsdp1.site import Site
 from fsdp_migrate.planning import wrapped_elsewhere
 from fsdp_migrate.planning.branches import Branch
 from fsdp_migrate.planning.edits import Code, Mark
-from fsdp_migrate.planning.model import Cause, Constructor, Conversion, Decision, Models, Wrapping
+from fsdp_migrate.planning.model import (
+    Cause,
+    Constructor,
+    Conversion,
+    Decision,
+    Models,
+    Place,
+    Wrapping,
+)
 from fsdp_migrate.planning.naming import Namer
 from fsdp_migrate.planning.outcome import Outcome
 from fsdp_migrate.planning.proposal import Claims, Proposal
@@ -62,6 +70,7 @@ class Study:
     conversions: dict[ast.AST, Conversion] = field(default_factory=dict)
     _made: list[tuple[Constructor, str, str]] = field(default_factory=list)
     run_time: frozenset[ast.AST] = frozenset()  # constructor calls to write in the run-time form
+    emulated: frozenset[Place] = frozenset()  # constructors that are to take that form
     run_time_states: bool = False  # kinds of state dicts that only the running program knows
     partial: bool = False  # stop the program at what is left rather than hold its model back
     branches: list[Branch] = field(default_factory=list)  # for FSDP1 models, and going

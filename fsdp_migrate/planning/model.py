@@ -8,6 +8,7 @@ from __future__ import annotations
 import ast
 from dataclasses import dataclass, field
 from enum import Enum
+from pathlib import Path
 
 from fsdp_migrate.analysis.module import Module
 from fsdp_migrate.analysis.values import Value
@@ -78,6 +79,9 @@ class KeywordDictionary:
     def is_spread(self) -> bool:
         """Whether calls of ``fully_shard`` may be given it, as ``**params``."""
         return not (self.is_partial or self.is_context or self.stays)
+
+
+Place = tuple[Path, tuple[int, int]]  # a file, and line and column in it
 
 
 @dataclass(eq=False)
@@ -183,6 +187,11 @@ class Constructor:
         if self.dictionary is not None and self.dictionary.is_partial:
             return self.dictionary.made
         return self.defined_by or self.call
+
+    @property
+    def place(self) -> Place:
+        """What tells it from the others of a run."""
+        return self.module.path, self.module.position(self.node)
 
     @property
     def sharers(self) -> frozenset[Constructor]:

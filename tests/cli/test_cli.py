@@ -510,7 +510,7 @@ def test_verify_is_asked_what_the_command_line_says(
     )
 
 
-@pytest.mark.parametrize("command", ["rewrite", "check", "explain", "undo", "verify"])
+@pytest.mark.parametrize("command", ["rewrite", "check", "explain", "undo", "verify", "migrate"])
 def test_help_is_a_result_and_fits_the_screen(
     run: Command, command: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

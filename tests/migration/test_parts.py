@@ -110,9 +110,9 @@ def test_a_review_refuses_across_parts() -> None:
     files = {"a/train.py": GOOD, "b/train.py": GOOD}
     result, _ = migrate(files)
     assert result.again is not None
-    refused = frozenset(
-        engine.key(d) for d in result.decisions if d.site.module.display.startswith("a/")
-    )
+    refused = {
+        engine.key(d): "not now" for d in result.decisions if d.site.module.display.startswith("a/")
+    }
     later = result.again(refused)
     assert {p.relative_to(ROOT).as_posix() for p in later.changes} == {"b/train.py"}
     assert len(later.decisions) == len(result.decisions)

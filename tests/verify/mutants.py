@@ -15,11 +15,12 @@ from pathlib import Path
 from typing import Any
 
 from fsdp_migrate.cli.study import study
+from fsdp_migrate.verify.launch.start import warm_server
 from fsdp_migrate.verify.launch.warm import WarmServer
 from fsdp_migrate.verify.report.against_sites import against_sites
 from fsdp_migrate.verify.report.model import Report, Verdict
 
-from .programs import PROGRAMS, Replaced, altered, judged, warm_server
+from .programs import PROGRAMS, Replaced, altered, judged
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "mutants.md"
 

@@ -15,14 +15,13 @@ from pathlib import Path
 from typing import Any
 
 from fsdp_migrate.cli.study import study
+from fsdp_migrate.verify.launch.start import warm_server
 from fsdp_migrate.verify.launch.warm import WarmServer
 from fsdp_migrate.verify.plan import Plan
 from fsdp_migrate.verify.report.against_sites import against_sites
 from fsdp_migrate.verify.report.model import Report, Verdict
 from fsdp_migrate.verify.run import verify
 from tests.helpers.migrating import files, migrated
-
-from .programs import warm_server
 
 FIXTURES = Path(__file__).parents[2] / "fixtures"
 DOCUMENT = Path(__file__).parents[2] / "docs" / "pairs.md"

@@ -7,8 +7,6 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from fsdp_migrate.verify.inject.config import Config
-from fsdp_migrate.verify.launch.environment import environment
 from fsdp_migrate.verify.launch.warm import WarmServer
 from fsdp_migrate.verify.plan import Plan
 from fsdp_migrate.verify.report.model import Report
@@ -18,13 +16,6 @@ PROGRAMS = Path(__file__).parents[2] / "fixtures" / "programs"
 
 Replaced = tuple[str, str] | tuple[str, str, str]
 """What to replace and by what, in ``train.py`` unless a file is named first."""
-
-
-def warm_server(python: str, folder: Path) -> WarmServer:
-    """A server that fits verifications which add nothing to the environment."""
-    config = Config(folder=str(folder), run="none", max_steps=1, seed=0)
-    env = environment(config, extra={}, scratch=folder)
-    return WarmServer(python, env, folder / "server.log")
 
 
 def trees(program: str) -> dict[str, Path]:

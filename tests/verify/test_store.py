@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from .programs import warm_server
+from fsdp_migrate.verify.launch.start import warm_server
 
 pytestmark = pytest.mark.train
 

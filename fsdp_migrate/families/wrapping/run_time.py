@@ -75,6 +75,16 @@ def choose_run_time_forms(study: Study) -> list[tuple[frozenset[ast.AST], ...]]:
     ]
 
 
+def emulated(study: Study) -> frozenset[ast.AST]:
+    """The constructors that are to take the run-time form although they could be written out, and
+    those that share a value with them."""
+    chosen = {
+        c for c in study.constructors.values() if c.place in study.emulated and not c.is_wrong
+    }
+    shared = [conversion.constructors for conversion in study.conversions.values()]
+    return frozenset(c.node for c in _with_sharers(chosen, shared, study))
+
+
 def _given_from_elsewhere(constructor: Constructor, study: Study) -> set[ast.AST] | None:
     """Where the values of a constructor's arguments are made; None where that is not known."""
     if constructor.is_open or constructor.problem:

@@ -6,7 +6,7 @@ import dataclasses
 import json
 import re
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from fsdp_migrate.verify.events import Event, Stage
@@ -40,6 +40,14 @@ FALLBACK = (
 _PORT_TAKEN = re.compile(r"EADDRINUSE|address already in use", re.IGNORECASE)
 _WANTS_GPU = re.compile(r"cuda|nccl|nvidia|accelerator", re.IGNORECASE)
 _ATTEMPTS = 4
+
+
+def warm_server(python: str, folder: Path, extra: Mapping[str, str] | None = None) -> WarmServer:
+    """A server for many verifications of programs that CUDA need not be imitated for, and whose
+    environment gets nothing but ``extra``. It starts with the first run that it fits."""
+    config = Config(folder=str(folder), run="none", max_steps=1, seed=0)
+    env = environment(config, extra=extra or {}, scratch=folder)
+    return WarmServer(python, env, folder / "server.log")
 
 
 class Runner:

@@ -8,10 +8,10 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
+from fsdp_migrate.verify.launch.start import warm_server
 from tests.verify.attacks.attack import Answer, Attack, answer
 from tests.verify.attacks.pages import ATTACKS
 from tests.verify.attacks.tables import counted, renew
-from tests.verify.programs import warm_server
 
 
 def answers(attacks: Sequence[Attack]) -> list[Answer]:

@@ -1,0 +1,1 @@
+"""Rewrite, train, mend what differs, until it is the same training: the loop of ``migrate``."""

@@ -1,0 +1,212 @@
+"""What came of a search, as text, JSON and Markdown."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from fsdp_migrate.attempts.search import Attempt, Search
+from fsdp_migrate.report.markdown import code, text
+from fsdp_migrate.verify.compare.coverage import listed
+from fsdp_migrate.verify.compare.gate import plural
+
+SCHEMA = 1
+"""Version of :meth:`Migration.to_dict`."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Migration:
+    """A search that is over. ``titles`` names each unit: ``the model made at train.py:20``."""
+
+    programs: tuple[str, ...]
+    titles: tuple[str, ...]
+    search: Search
+    seconds: float
+    written: tuple[str, ...] = ()
+    """The files that were changed or added."""
+    notes: tuple[str, ...] = ()
+
+    @property
+    def best(self) -> Attempt | None:
+        """The attempt that trains the same with the least left; None where only the original
+        does."""
+        best = self.search.best
+        return best if best is not None and best.reports else None
+
+    @property
+    def title(self) -> str:
+        """The answer in a few words."""
+        best = self.best
+        if best is None:
+            return "not migrated: no attempt trained the same"
+        costs = any("cost" in report.verdict.value for report in best.reports)
+        stamp = ", in a CPU simulation of CUDA" if any(r.simulated for r in best.reports) else ""
+        return f"same training{', other cost' if costs else ''}{stamp}"
+
+    @property
+    def left(self) -> dict[int, str]:
+        """The units that were left to train the same, and the evidence against each."""
+        return self._evidence(self.best.forms.left if self.best is not None else frozenset())
+
+    @property
+    def at_run_time(self) -> dict[int, str]:
+        """The units that took the run-time form to train the same, and the evidence likewise."""
+        return self._evidence(self.best.forms.at_run_time if self.best is not None else frozenset())
+
+    def _evidence(self, units: frozenset[int]) -> dict[int, str]:
+        """What failed when each unit was written out and the others, as nearly as was tried, had
+        the forms that they have now."""
+        return {unit: self._failure(unit) for unit in sorted(units)}
+
+    def _failure(self, unit: int) -> str:
+        assert self.best is not None
+        others = self.best.forms.others
+        failed = [
+            attempt
+            for attempt in self.search.attempts
+            if unit not in attempt.forms.others and not attempt.passes
+        ]
+        closest = min(failed, key=lambda each: len(each.forms.others ^ others), default=None)
+        report = closest.report if closest is not None else None
+        return f"written out, {report.title}: {report.says}" if report is not None else ""
+
+    @property
+    def not_executed(self) -> tuple[str, ...]:
+        """Changed lines that no program came by, which rest on the code alone."""
+        if self.best is None:
+            return ()
+        return _in_all([report.not_executed for report in self.best.reports])
+
+    def to_dict(self) -> dict[str, Any]:
+        """The answer as JSON values; the keys are stable within one ``schema``."""
+        return {
+            "schema": SCHEMA,
+            "same_training": self.best is not None,
+            "title": self.title,
+            "programs": list(self.programs),
+            "attempts": [self._attempt(attempt) for attempt in self.search.attempts],
+            "left": self._listed(self.left),
+            "at_run_time": self._listed(self.at_run_time),
+            "stopped": self.search.stopped,
+            "not_executed": list(self.not_executed),
+            "written": list(self.written),
+            "notes": list(self.notes),
+            "seconds": round(self.seconds, 2),
+        }
+
+    def _listed(self, units: dict[int, str]) -> list[dict[str, str]]:
+        return [{"what": self.titles[unit], "evidence": why} for unit, why in units.items()]
+
+    def _attempt(self, attempt: Attempt) -> dict[str, Any]:
+        forms = attempt.forms
+        return {
+            "left": [self.titles[unit] for unit in sorted(forms.left)],
+            "at_run_time": [self.titles[unit] for unit in sorted(forms.at_run_time)],
+            "why": attempt.why,
+            "passes": attempt.passes,
+            "seconds": round(attempt.seconds, 2),
+            "reports": [report.to_dict() for report in attempt.reports],
+        }
+
+
+def attempt_lines(number: int, attempt: Attempt, titles: Sequence[str]) -> Iterator[str]:
+    """An attempt on the screen, when it is done."""
+    what = _what(attempt, titles)
+    yield f"attempt {number}: {what}{f' ({attempt.why})' if attempt.why else ''}"
+    report = attempt.report
+    if report is None:
+        yield "  that is the original itself"
+        return
+    yield f"  {report.word}, {report.title}: {report.says} ({attempt.seconds:.0f} s)"
+    first = report.first_failure
+    if not attempt.passes and first is not None and report.points_at(first):
+        yield f"  points at {report.points_at(first)}"
+
+
+def answer_lines(migration: Migration) -> Iterator[str]:
+    """The answer on the screen, below the attempts."""
+    search = migration.search
+    trained = sum(bool(attempt.reports) for attempt in search.attempts)
+    spent = f"{plural(trained, 'attempt')}, {migration.seconds:.0f} s"
+    yield f"ANSWER: {migration.title} ({spent})"
+    if search.stopped:
+        yield f"  the search ended early: {search.stopped}"
+    for unit, why in migration.left.items():
+        yield f"  left as it was: {migration.titles[unit]}; {why}"
+    for unit, why in migration.at_run_time.items():
+        yield f"  in the run-time form: {migration.titles[unit]}; {why}"
+    if migration.not_executed:
+        places = listed(migration.not_executed)
+        yield f"  rests on the code alone, for no program came by: {places}"
+    yield from (f"  {note}" for note in migration.notes)
+
+
+def markdown(migration: Migration) -> str:
+    """The answer for the description of a pull request."""
+    lines = [f"## migrate: {text(migration.title)}", ""]
+    lines += [f"Trained before and after: {', '.join(map(code, migration.programs))}.", ""]
+    lines += ["| attempt | what | answer | seconds |", "|--:|---|---|--:|"]
+    for number, attempt in enumerate(migration.search.attempts, 1):
+        what = text(_what(attempt, migration.titles))
+        report = attempt.report
+        said = f"{report.word}, {report.title}: {report.says}" if report else "the original"
+        lines.append(f"| {number} | {what} | {text(said)} | {attempt.seconds:.0f} |")
+    lines.append("")
+    if migration.search.stopped:
+        lines += [f"The search ended early: {text(migration.search.stopped)}.", ""]
+    for unit, why in migration.left.items():
+        lines.append(f"- **Left as it was**: {text(migration.titles[unit])}; {text(why)}")
+    for unit, why in migration.at_run_time.items():
+        lines.append(f"- In the run-time form: {text(migration.titles[unit])}; {text(why)}")
+    if migration.not_executed:
+        places = ", ".join(map(code, migration.not_executed))
+        lines.append(f"- No program came by, so this rests on the code alone: {places}")
+    lines += [f"- {text(note)}" for note in migration.notes]
+    return "\n".join(lines).rstrip() + "\n"
+
+
+def _what(attempt: Attempt, titles: Sequence[str]) -> str:
+    forms = attempt.forms
+    parts = []
+    if forms.left:
+        parts.append(f"without {listed([titles[unit] for unit in sorted(forms.left)])}")
+    if forms.at_run_time:
+        named = listed([titles[unit] for unit in sorted(forms.at_run_time)])
+        parts.append(f"the run-time form for {named}")
+    return ", ".join(parts) or "everything is written out"
+
+
+def _in_all(blocks: Sequence[Sequence[str]]) -> tuple[str, ...]:
+    """The lines that are in the blocks (``train.py:88-90``) of every program."""
+    found = [_lines(each) for each in blocks]
+    common = set.intersection(*found) if found else set()
+    by_file: dict[str, list[int]] = defaultdict(list)
+    for file, line in sorted(common):
+        by_file[file].append(line)
+    return tuple(
+        f"{file}:{first}" if first == last else f"{file}:{first}-{last}"
+        for file, lines in by_file.items()
+        for first, last in _runs(lines)
+    )
+
+
+def _lines(blocks: Sequence[str]) -> set[tuple[str, int]]:
+    found = set()
+    for block in blocks:
+        file, _, lines = block.rpartition(":")
+        first, _, last = lines.partition("-")
+        found |= {(file, line) for line in range(int(first), int(last or first) + 1)}
+    return found
+
+
+def _runs(lines: Sequence[int]) -> Iterator[tuple[int, int]]:
+    """First and last of the lines that follow one another."""
+    first = last = lines[0]
+    for line in lines[1:]:
+        if line > last + 1:
+            yield first, last
+            first = line
+        last = line
+    yield first, last

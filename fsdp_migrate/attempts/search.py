@@ -1,0 +1,235 @@
+"""The search for the migration that trains the same.
+
+What is migrated is numbered: each number is a unit (``migration/units.py``), which has forms. The
+first attempt writes every unit out. While an attempt does not train the same, the unit that its
+evidence points at takes its next form; a unit whose forms change nothing about the failure is no
+suspect any more. Where the evidence points nowhere, halves are left. What took another form in vain
+is written out again afterwards: of the units that did not stay written out, none could alone.
+
+The search is deterministic: the same answers of ``train`` lead to the same attempts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator, Sequence
+from dataclasses import dataclass, field
+from time import monotonic
+
+from fsdp_migrate.verify.compare.gate import plural
+from fsdp_migrate.verify.report.model import Report, Verdict
+
+# Whatever is done to the migrated program, these stay as they are.
+_OF_THE_ORIGINAL = frozenset({Verdict.BEFORE_FAILED, Verdict.BEFORE_HUNG, Verdict.UNRECORDED})
+
+
+@dataclass(frozen=True)
+class Forms:
+    """The units that are not written out: in the run-time form, and left as they were."""
+
+    at_run_time: frozenset[int] = frozenset()
+    left: frozenset[int] = frozenset()
+
+    @property
+    def others(self) -> frozenset[int]:
+        """All units that are not written out."""
+        return self.at_run_time | self.left
+
+    def with_run_time(self, unit: int) -> Forms:
+        return Forms(self.at_run_time | {unit}, self.left)
+
+    def with_left(self, units: Collection[int]) -> Forms:
+        return Forms(self.at_run_time.difference(units), self.left.union(units))
+
+    def only(self, units: Collection[int]) -> Forms:
+        """The same with all other units written out."""
+        return Forms(self.at_run_time.intersection(units), self.left.intersection(units))
+
+
+@dataclass(frozen=True)
+class Suspect:
+    """A unit that a failure points at, and the evidence in one sentence."""
+
+    unit: int
+    evidence: str
+    of_sharding: bool = True
+    """Whether it may be how the model is sharded, which the run-time form does in another way."""
+
+
+@dataclass(frozen=True)
+class Attempt:
+    """One migration that was tried, and what the programs did then."""
+
+    forms: Forms
+    why: str = ""
+    """The evidence for what changed since the attempt before."""
+    reports: tuple[Report, ...] = ()
+    """Of the programs in their order, as far as they passed; the last one decides. None where all
+    units are left: that is the original itself."""
+    seconds: float = 0.0
+
+    @property
+    def report(self) -> Report | None:
+        """The report that decides."""
+        return self.reports[-1] if self.reports else None
+
+    @property
+    def passes(self) -> bool:
+        return all(report.exit_code == 0 for report in self.reports)
+
+
+@dataclass(frozen=True)
+class Limits:
+    """When a search ends before it is done."""
+
+    attempts: int
+    seconds: float
+
+
+class Stopped(Exception):
+    """The search ends here; its message says why."""
+
+
+@dataclass
+class Search:
+    """A search over ``units``.
+
+    ``train`` tries one migration and answers the programs' reports. ``suspect`` names the units
+    that an attempt's failure points at, the likeliest first. ``has_run_time_form`` says whether a
+    unit can be written in another way.
+    """
+
+    units: Sequence[int]
+    train: Callable[[Forms], tuple[Report, ...]]
+    suspect: Callable[[Attempt], Sequence[Suspect]]
+    limits: Limits
+    has_run_time_form: Callable[[int], bool] = lambda unit: False
+    tell: Callable[[int, Attempt], None] = lambda number, attempt: None
+    """Is told of each attempt when it is done, and which one it is, from 1."""
+    attempts: list[Attempt] = field(default_factory=list)
+    best: Attempt | None = None
+    """The attempt that trains the same and leaves least."""
+    stopped: str = ""
+    """Why the search ended before it was done."""
+
+    def run(self) -> None:
+        """Search until it is done or a limit is reached.
+
+        Raises:
+            KeyboardInterrupt: it was interrupted; ``best`` is what was found until then.
+        """
+        self._started = monotonic()
+        try:
+            passed = self._find_one_that_passes()
+            self._write_out_again(passed, frozenset(), sorted(passed.others))
+        except Stopped as stop:
+            self.stopped = str(stop)
+
+    def _find_one_that_passes(self) -> Forms:
+        attempt = self._try(Forms(), "")
+        cleared: set[int] = set()
+        while not attempt.passes:
+            rest = [unit for unit in self.units if unit not in attempt.forms.left]
+            suspects = [s for s in self.suspect(attempt) if s.unit in rest]
+            self._require_that_forms_matter(attempt, suspects)
+            suspects = [s for s in suspects if s.unit not in cleared]
+            if not suspects:
+                forms = attempt.forms.with_left(rest)
+                return forms.only(
+                    self._write_out_again(forms, attempt.forms.others, rest) | attempt.forms.others
+                )
+            changed = self._in_other_forms(attempt, suspects[0])
+            if changed is None:
+                cleared.add(suspects[0].unit)
+            else:
+                attempt = changed
+        return attempt.forms
+
+    def _in_other_forms(self, failed: Attempt, suspect: Suspect) -> Attempt | None:
+        """The attempt with the first further form of a suspect that makes a difference."""
+        for forms in self._further(failed.forms, suspect):
+            attempt = self._try(forms, suspect.evidence)
+            if not _fail_alike(failed, attempt):
+                return attempt
+        return None
+
+    def _further(self, forms: Forms, suspect: Suspect) -> Iterator[Forms]:
+        unit = suspect.unit
+        if suspect.of_sharding and unit not in forms.at_run_time and self.has_run_time_form(unit):
+            yield forms.with_run_time(unit)
+        yield forms.with_left({unit})
+
+    def _require_that_forms_matter(self, failed: Attempt, suspects: Sequence[Suspect]) -> None:
+        """
+        Raises:
+            Stopped: whatever form is taken, the answer stays the same.
+        """
+        report = failed.report
+        assert report is not None, "the original itself passes"
+        undecided = report.verdict is Verdict.INCONCLUSIVE and not suspects
+        if undecided or report.verdict in _OF_THE_ORIGINAL:
+            raise Stopped(f"{report.title}: {report.says}")
+
+    def _write_out_again(
+        self, forms: Forms, fixed: frozenset[int], group: Sequence[int]
+    ) -> frozenset[int]:
+        """The units of ``group`` that need their form beside ``fixed``, where all of them pass in
+        theirs (delta debugging: Zeller and Hildebrandt, 2002)."""
+        if not group or self._try(forms.only(fixed), _AGAIN).passes:
+            return frozenset()
+        if len(group) == 1:
+            return frozenset(group)
+        half = len(group) // 2
+        first, second = group[:half], group[half:]
+        for part in (first, second):
+            if self._try(forms.only(fixed.union(part)), _HALVES).passes:
+                return self._write_out_again(forms, fixed, part)
+        needed = self._write_out_again(forms, fixed.union(second), first)
+        return needed | self._write_out_again(forms, fixed | needed, second)
+
+    def _try(self, forms: Forms, why: str) -> Attempt:
+        """What comes of these forms; from an earlier attempt where there was that one.
+
+        Raises:
+            Stopped: a limit is reached.
+        """
+        for attempt in self.attempts:
+            if attempt.forms == forms:
+                return attempt
+        if forms.left.issuperset(self.units):
+            return self._done(Attempt(forms, why))
+        self._check_limits()
+        began = monotonic()
+        reports = self.train(forms)
+        return self._done(Attempt(forms, why, reports, monotonic() - began))
+
+    def _done(self, attempt: Attempt) -> Attempt:
+        self.attempts.append(attempt)
+        if attempt.passes and (self.best is None or _cost(attempt) < _cost(self.best)):
+            self.best = attempt
+        self.tell(len(self.attempts), attempt)
+        return attempt
+
+    def _check_limits(self) -> None:
+        trained = [attempt for attempt in self.attempts if attempt.reports]
+        if len(trained) >= self.limits.attempts:
+            raise Stopped(f"{plural(len(trained), 'attempt')} is the limit")
+        spent = monotonic() - self._started
+        longest = max((attempt.seconds for attempt in trained), default=0.0)
+        if trained and spent + longest > self.limits.seconds:
+            raise Stopped(f"the budget of {self.limits.seconds:g} s leaves no time for another")
+
+
+def _cost(attempt: Attempt) -> tuple[int, int]:
+    return len(attempt.forms.left), len(attempt.forms.at_run_time)
+
+
+def _fail_alike(one: Attempt, other: Attempt) -> bool:
+    """Whether another form changed nothing about a failure."""
+    if one.report is None or other.report is None or other.passes:
+        return False
+    said = {(len(a.reports), a.reports[-1].verdict, a.reports[-1].says) for a in (one, other)}
+    return len(said) == 1
+
+
+_AGAIN = "written out again, as it may not be the cause"
+_HALVES = "nothing tells which one it is, so halves are tried"

@@ -1,0 +1,160 @@
+"""The ``migrate`` command: rewrite, train both versions, mend what differs, write what passed."""
+
+from __future__ import annotations
+
+import dataclasses
+import gc
+import json
+import time
+from collections.abc import Sequence
+from contextlib import ExitStack
+from pathlib import Path
+
+from fsdp_migrate import shown
+from fsdp_migrate.attempts.report import Migration, answer_lines, attempt_lines, markdown
+from fsdp_migrate.attempts.search import Limits, Search
+from fsdp_migrate.cli import console, process, programs, rewrite, session
+from fsdp_migrate.cli.exit_codes import BAD, SEE
+from fsdp_migrate.cli.options import Migrate
+from fsdp_migrate.cli.programs import Program
+from fsdp_migrate.cli.session import Run
+from fsdp_migrate.cli.trees import scratch_directory
+from fsdp_migrate.cli.trial import Trial
+from fsdp_migrate.cli.uncommitted import require_committed
+from fsdp_migrate.discovery import project_paths
+from fsdp_migrate.errors import ConfigError, InputError
+from fsdp_migrate.rewriting import write
+from fsdp_migrate.verify.plan import PlanError
+
+_RENDERERS = {".txt": "text", ".json": "json", ".md": "markdown"}
+
+
+def migrate(asked: Migrate) -> int:
+    """Search, write and show what came of it; the exit code."""
+    gc.enable()  # recordings come and go for as long as programs train
+    with ExitStack() as stack:
+        stack.enter_context(process.terminated_like_interrupted())
+        try:
+            found = _find_programs(asked, stack)
+            tree, scratch = found[0].tree, scratch_directory(stack)
+            return session.trusting(
+                [tree], asked.trust_rules, lambda: _migrate(asked, found, scratch)
+            )
+        except (InputError, PlanError) as error:
+            console.problem(str(error))
+        except KeyboardInterrupt:
+            console.note("interrupted: nothing was written")
+    return BAD
+
+
+def _find_programs(asked: Migrate, stack: ExitStack) -> list[Program]:
+    """The programs, all of one tree.
+
+    Raises:
+        InputError: one is not there, or they belong to several projects.
+    """
+    for path in asked.outputs:
+        if path.suffix.lower() not in _RENDERERS:
+            raise ConfigError(f"--output {path}: must end in one of {', '.join(_RENDERERS)}")
+        if not path.absolute().parent.is_dir():
+            raise ConfigError(f"--output {path}: {path.parent} is not a directory")
+    found = [programs.find(script, asked, None, stack) for script in asked.scripts or (None,)]
+    trees = list(dict.fromkeys(program.tree for program in found))
+    if len(trees) > 1:
+        listed = " and ".join(shown.path(str(tree)) for tree in trees)
+        raise ConfigError(f"the scripts belong to several projects, {listed}: run on each alone")
+    return found
+
+
+def _migrate(asked: Migrate, found: Sequence[Program], scratch: Path) -> int:
+    began = time.monotonic()
+    tree = found[0].tree
+    with console.waiting("rewriting"):
+        run = session.run([tree], target=asked.target, trust_rules=asked.trust_rules)
+    if not run.result.changes:
+        console.note("nothing to rewrite, so nothing was trained")
+        rewrite.show_run(run, verbose=False)
+        return rewrite.exit_code(run)
+    if not asked.allow_dirty and not asked.dry_run:
+        require_committed(run.changed, run.found.display)
+    trial = Trial(asked, run, found, scratch)
+    search = Search(
+        units=trial.searched,
+        train=trial.train,
+        suspect=trial.suspect,
+        limits=Limits(asked.attempts, asked.budget),
+        has_run_time_form=trial.has_run_time_form,
+        tell=trial.tell,
+    )
+    try:
+        with trial.server:
+            search.run()
+    except KeyboardInterrupt:
+        if search.best is None or not search.best.reports:
+            raise
+        search.stopped = "interrupted"
+    if not trial.made_models:
+        search.best = None
+    migration = Migration(
+        programs=tuple(trial.names),
+        titles=tuple(unit.title for unit in trial.units),
+        search=search,
+        seconds=time.monotonic() - began,
+        notes=tuple(trial.notes(search)),
+    )
+    return _finish(asked, run, trial, migration)
+
+
+def _finish(asked: Migrate, run: Run, trial: Trial, migration: Migration) -> int:
+    """Write what passed, if something did, and show the answer; the exit code."""
+    best = migration.best
+    if best is not None and best.forms.others:
+        with console.waiting("rewriting"):
+            run.result = trial.result(best.forms, migration.left)
+    taken = best is not None or asked.anyway
+    if taken and not asked.dry_run:
+        write.write(run.config.root, run.result.changes, run.before, trees=run.found.trees)
+        written = [run.found.display(path) for path in (*run.changed, *run.created)]
+        migration = dataclasses.replace(migration, written=tuple(written))
+    for path in asked.outputs:
+        _save(path, migration)
+    if not asked.quiet:
+        console.out("")
+        if taken and asked.dry_run:
+            rewrite.print_patch(run)
+        elif taken:
+            rewrite.show_run(run, verbose=False)
+            console.out(f"Undo: {rewrite.undo_command(run)}")
+        else:
+            console.out("nothing was written")
+    console.out("\n".join(answer_lines(migration)))
+    if best is not None:
+        return rewrite.exit_code(run)
+    reports = [a.report for a in migration.search.attempts if a.report is not None]
+    undecided = not trial.made_models or reports[-1].exit_code == BAD
+    return BAD if undecided else SEE
+
+
+def _save(path: Path, migration: Migration) -> None:
+    """
+    Raises:
+        InputError: it cannot be written.
+    """
+    kind = _RENDERERS[path.suffix.lower()]
+    if kind == "json":
+        text = json.dumps(migration.to_dict(), indent=2) + "\n"
+    elif kind == "markdown":
+        text = markdown(migration)
+    else:
+        titles = migration.titles
+        lines = [
+            line
+            for number, attempt in enumerate(migration.search.attempts, 1)
+            for line in attempt_lines(number, attempt, titles)
+        ]
+        text = "\n".join([*lines, *answer_lines(migration)]) + "\n"
+    try:
+        project_paths.check_output(path)
+        path.write_text(text, encoding="utf-8", errors="backslashreplace")
+    except OSError as error:
+        raise InputError(f"{path}: cannot be written: {error.strerror or error}") from None

@@ -1,0 +1,160 @@
+"""One migration of a project, trained: what ``migrate`` tries, over and over."""
+
+from __future__ import annotations
+
+import dataclasses
+import shutil
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from fsdp_migrate.attempts.report import attempt_lines
+from fsdp_migrate.attempts.search import Attempt, Forms, Search, Suspect
+from fsdp_migrate.attempts.suspects import Suspects
+from fsdp_migrate.cli import console
+from fsdp_migrate.cli.options import Migrate
+from fsdp_migrate.cli.programs import Program
+from fsdp_migrate.cli.session import Run
+from fsdp_migrate.cli.study import known_sites
+from fsdp_migrate.discovery import walk
+from fsdp_migrate.migration.engine import key
+from fsdp_migrate.migration.units import Unit
+from fsdp_migrate.planning.outcome import Outcome
+from fsdp_migrate.planning.result import Result
+from fsdp_migrate.rewriting import write
+from fsdp_migrate.verify import run as verification
+from fsdp_migrate.verify.compare.blame import that_ran
+from fsdp_migrate.verify.compare.sites import KnownSite, Study
+from fsdp_migrate.verify.launch.start import warm_server
+from fsdp_migrate.verify.report.against_sites import against_sites
+from fsdp_migrate.verify.report.model import Report
+from fsdp_migrate.verify.report.progress import Progress
+
+
+@dataclass
+class Trial:
+    """Trains migrations of one tree, whose units take certain forms."""
+
+    asked: Migrate
+    run: Run
+    programs: Sequence[Program]
+    scratch: Path
+    units: list[Unit] = field(init=False)
+    ran: dict[str, set[int]] = field(default_factory=dict)
+    """The units that the original of each program came by."""
+    made_models: bool = False
+    """Whether some program made a model with FSDP1."""
+    _number: int = 0
+    _after: Path = Path()
+
+    def __post_init__(self) -> None:
+        self.units = self.run.units
+        self.tree = self.programs[0].tree
+        self.server = warm_server(self.asked.python, self.scratch, self.asked.env)
+        owner = {k: n for n, unit in enumerate(self.units) for k in unit.keys}
+        self.owners: dict[KnownSite, int] = {}
+        for decision in self.run.result.decisions:
+            for site in known_sites(decision, self.tree):
+                if decision.outcome is not Outcome.LEFT:
+                    self.owners[site] = owner[key(decision)]
+        every = [s for d in self.run.result.decisions for s in known_sites(d, self.tree)]
+        self.study = Study(self.tree, tuple(every))
+        self.names = [
+            program.shown or " ".join([program.script, *self.asked.args])
+            for program in self.programs
+        ]
+
+    @property
+    def searched(self) -> list[int]:
+        """The units that change code."""
+        return sorted(set(self.owners.values()))
+
+    def result(self, forms: Forms, reasons: Mapping[int, str]) -> Result:
+        """The run's result with units in these forms; ``reasons`` says why units are left."""
+        if not forms.others:
+            return self.run.result
+        refused = {k: why for unit, why in reasons.items() for k in self.units[unit].keys}
+        emulated = frozenset(p for unit in forms.at_run_time for p in self.units[unit].constructors)
+        return self.run.without(refused, emulated=emulated)
+
+    def has_run_time_form(self, unit: int) -> bool:
+        """Whether the run-time form of a unit is another one, and leaves no more."""
+        other = self.result(Forms(frozenset({unit})), {})
+        now = self.run.result
+        leaves_more = other.count(Outcome.LEFT) > now.count(Outcome.LEFT)
+        return other.changes != now.changes and not leaves_more
+
+    def train(self, forms: Forms) -> tuple[Report, ...]:
+        """The reports of the programs with units in these forms, until one fails.
+
+        A program all of whose units are left is the original itself, and needs no training.
+        """
+        self._number += 1
+        self._after = self._copy(forms)
+        reports: list[Report] = []
+        cache = self.scratch / "recordings"
+        cache.mkdir(exist_ok=True)
+        for program, name in zip(self.programs, self.names, strict=True):
+            if name in self.ran and forms.left.issuperset(self.ran[name]):
+                continue
+            settings = dataclasses.replace(self.asked, cache=self.asked.cache or cache)
+            plan = program.plan(settings, before=self.tree, after=self._after)
+            with Progress(plan.max_steps) as progress:
+                report = verification.verify(plan, on_event=progress, server=self.server)
+            report = dataclasses.replace(
+                against_sites(report, self.study),
+                program=name,
+                after=f"attempt {self._number}",
+                strict_cost=self.asked.strict_cost,
+            )
+            observed = report.observed
+            self.made_models |= bool(observed.made or observed.uses or observed.problems)
+            sites = that_ran(self.study, observed)
+            came_by = {self.owners[site] for site in sites if site in self.owners}
+            if came_by:
+                self.ran[name] = came_by
+            reports.append(report)
+            if report.exit_code:
+                break
+        return tuple(reports)
+
+    def _copy(self, forms: Forms) -> Path:
+        """A copy of the tree that is migrated in these forms."""
+        # Not "after" but the name of the tree, which is that of a package perhaps.
+        copy = self.scratch / f"attempt-{self._number}" / self.tree.name
+        large = {self.tree / path for path in self.asked.share}
+        skipped = shutil.ignore_patterns(*walk.SKIPPED, "*.pyc")
+
+        def ignored(folder: str, names: list[str]) -> set[str]:
+            shared = {name for name in names if Path(folder, name) in large}
+            return shared | skipped(folder, names)
+
+        shutil.copytree(
+            self.tree, copy, symlinks=True, ignore=ignored, ignore_dangling_symlinks=True
+        )
+        result = self.result(forms, dict.fromkeys(forms.left, "left"))
+        changes = {
+            copy / path.relative_to(self.tree): data
+            for path, data in result.changes.items()
+            if path.is_relative_to(self.tree)
+        }
+        write.write(copy, changes, state=copy.with_name("journal"))
+        return copy
+
+    def suspect(self, attempt: Attempt) -> list[Suspect]:
+        """The units that the failure of ``attempt``, the last one that was trained, points at."""
+        assert attempt.report is not None
+        return Suspects(self.owners, self.tree, self._after).of(attempt.report)
+
+    def tell(self, number: int, attempt: Attempt) -> None:
+        """Show an attempt that is done."""
+        if not self.asked.quiet:
+            titles = [unit.title for unit in self.units]
+            console.out("\n".join(attempt_lines(number, attempt, titles)))
+
+    def notes(self, search: Search) -> list[str]:
+        """What has to be said beside the answer."""
+        if search.attempts and not self.made_models:
+            listed = ", ".join(self.names)
+            return [f"{listed} made no model with FSDP1, so nothing of the migration was tried"]
+        return []

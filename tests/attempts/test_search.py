@@ -1,0 +1,231 @@
+"""The search for what can be taken: how much it leaves, and in how many attempts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Sequence
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fsdp_migrate.attempts.search import Attempt, Forms, Limits, Search, Suspect
+from fsdp_migrate.verify.report.model import Report, Verdict
+from tests.attempts.reports import report
+
+NO_LIMIT = Limits(10_000, float("inf"))
+Trainer = Callable[[Forms], tuple[Report, ...]]
+
+
+def wrong_with(*wrong: Collection[int]) -> Trainer:
+    """Programs that train otherwise wherever all units of one of these sets are taken."""
+
+    def train(forms: Forms) -> tuple[Report, ...]:
+        found = [units for units in wrong if forms.left.isdisjoint(units)]
+        if found:
+            return (report(Verdict.DIFFERENT, f"with {sorted(found[0])}"),)
+        return (report(),)
+
+    return train
+
+
+def search(
+    units: int,
+    train: Trainer,
+    suspect: Callable[[Attempt], Sequence[int]] = lambda attempt: (),
+    limits: Limits = NO_LIMIT,
+) -> Search:
+    found = Search(
+        units=range(units),
+        train=train,
+        suspect=lambda attempt: [Suspect(unit, "seen") for unit in suspect(attempt)],
+        limits=limits,
+    )
+    found.run()
+    return found
+
+
+def tried(found: Search) -> list[list[int]]:
+    return [sorted(attempt.forms.left) for attempt in found.attempts]
+
+
+def left(found: Search) -> list[int]:
+    assert found.best is not None
+    return sorted(found.best.forms.left)
+
+
+def test_what_trains_the_same_takes_one_attempt() -> None:
+    found = search(3, wrong_with())
+    assert tried(found) == [[]]
+    assert left(found) == []
+
+
+def test_a_right_suspect_takes_two() -> None:
+    found = search(5, wrong_with({3}), lambda attempt: [3, 1])
+    assert tried(found) == [[], [3]]
+    assert left(found) == [3]
+
+
+def test_a_suspect_without_which_it_fails_alike_is_taken_again() -> None:
+    found = search(5, wrong_with({3}), lambda attempt: [1, 3])
+    assert tried(found) == [[], [1], [3]]
+    assert left(found) == [3]
+
+
+def test_two_defects_are_left_one_after_the_other() -> None:
+    def suspect(attempt: Attempt) -> list[int]:
+        assert attempt.report is not None
+        return [1] if attempt.report.says == "with [1]" else [4]
+
+    found = search(5, wrong_with({1}, {4}), suspect)
+    assert tried(found)[:3] == [[], [1], [1, 4]]
+    assert left(found) == [1, 4]
+
+
+def test_without_evidence_halves_are_tried() -> None:
+    found = search(8, wrong_with({6}))
+    assert left(found) == [6]
+    assert len([a for a in found.attempts if a.reports]) <= 7
+
+
+def test_the_original_itself_is_not_trained_once_more() -> None:
+    found = search(1, wrong_with({0}), lambda attempt: [0])
+    assert left(found) == [0]
+    assert [len(attempt.reports) for attempt in found.attempts] == [1, 0]
+
+
+@given(st.lists(st.frozensets(st.integers(0, 6), min_size=1, max_size=3), max_size=4), st.data())
+def test_what_is_left_passes_and_none_of_it_could_be_taken(
+    wrong: list[frozenset[int]], data: st.DataObject
+) -> None:
+    guesses = data.draw(st.lists(st.integers(0, 6), max_size=4))
+    found = search(7, wrong_with(*wrong), lambda attempt: guesses)
+    assert not found.stopped
+    assert found.best is not None
+    chosen = found.best.forms.left
+    assert all(chosen & units for units in wrong)
+    for unit in chosen:
+        assert any(not (chosen - {unit}) & units for units in wrong)
+    everything = tried(found)
+    assert len(everything) == len(set(map(tuple, everything)))
+
+
+@pytest.mark.parametrize(
+    "verdict",
+    [Verdict.BEFORE_FAILED, Verdict.BEFORE_HUNG, Verdict.UNRECORDED, Verdict.INCONCLUSIVE],
+)
+def test_what_the_original_does_alone_ends_the_search(verdict: Verdict) -> None:
+    found = search(3, lambda forms: (report(verdict, "it does not run"),))
+    assert tried(found) == [[]]
+    assert found.best is None
+    assert "it does not run" in found.stopped
+
+
+def test_an_open_question_that_points_at_a_unit_goes_on() -> None:
+    def train(forms: Forms) -> tuple[Report, ...]:
+        return (report(Verdict.SAME if 2 in forms.left else Verdict.INCONCLUSIVE),)
+
+    assert left(search(3, train, lambda attempt: [2])) == [2]
+
+
+def test_the_number_of_attempts_is_kept() -> None:
+    found = search(64, wrong_with({40}), limits=Limits(3, float("inf")))
+    assert len([a for a in found.attempts if a.reports]) == 3
+    assert "3 attempts is the limit" in found.stopped
+
+
+def test_no_attempt_begins_that_the_budget_has_no_time_for(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    now = [0.0]
+    monkeypatch.setattr("fsdp_migrate.attempts.search.monotonic", lambda: now[0])
+
+    def train(forms: Forms) -> tuple[Report, ...]:
+        now[0] += 10
+        return wrong_with({40})(forms)
+
+    found = search(64, train, limits=Limits(99, 45.0))
+    assert "budget" in found.stopped
+    assert len(found.attempts) == 4
+
+
+def test_an_interruption_keeps_what_passed() -> None:
+    says = {(): "one", (1,): "other"}
+
+    def train(forms: Forms) -> tuple[Report, ...]:
+        if forms.left == {0}:
+            raise KeyboardInterrupt
+        said = says.get(tuple(forms.left))
+        return (report(Verdict.DIFFERENT, said) if said else report(),)
+
+    suspects = iter((1, 0))
+    found = Search(range(3), train, lambda attempt: [Suspect(next(suspects), "")], NO_LIMIT)
+    with pytest.raises(KeyboardInterrupt):
+        found.run()
+    assert left(found) == [0, 1]
+
+
+# --- units that can be written in another way -----------------------------------------------------
+
+
+def emulating(train: Trainer, suspects: Sequence[Suspect], *, units: int = 3) -> Search:
+    found = Search(
+        units=range(units),
+        train=train,
+        suspect=lambda attempt: suspects,
+        limits=NO_LIMIT,
+        has_run_time_form=lambda unit: unit != 0,
+    )
+    found.run()
+    return found
+
+
+def forms_tried(found: Search) -> list[tuple[list[int], list[int]]]:
+    return [(sorted(a.forms.at_run_time), sorted(a.forms.left)) for a in found.attempts]
+
+
+def needs_run_time(unit: int) -> Trainer:
+    def train(forms: Forms) -> tuple[Report, ...]:
+        return (report() if unit in forms.others else report(Verdict.DIFFERENT, "other"),)
+
+    return train
+
+
+def test_the_run_time_form_comes_before_leaving() -> None:
+    found = emulating(needs_run_time(1), [Suspect(1, "seen")])
+    assert forms_tried(found) == [([], []), ([1], [])]
+    assert found.best is found.attempts[1]
+
+
+def test_what_fails_alike_in_the_run_time_form_is_left() -> None:
+    found = emulating(wrong_with({1}), [Suspect(1, "seen")])
+    assert forms_tried(found) == [([], []), ([1], []), ([], [1])]
+
+
+@pytest.mark.parametrize("suspect", [Suspect(0, "seen"), Suspect(1, "a clip", of_sharding=False)])
+def test_what_has_no_other_form_is_left_at_once(suspect: Suspect) -> None:
+    found = emulating(wrong_with({suspect.unit}), [suspect])
+    assert forms_tried(found) == [([], []), ([], [suspect.unit])]
+
+
+def test_a_run_time_form_that_fails_otherwise_is_left_after_all() -> None:
+    def train(forms: Forms) -> tuple[Report, ...]:
+        says = "crash" if 1 in forms.at_run_time else "" if 1 in forms.left else "other"
+        return (report(Verdict.DIFFERENT, says) if says else report(),)
+
+    found = emulating(train, [Suspect(1, "seen")])
+    assert forms_tried(found) == [([], []), ([1], []), ([], [1])]
+    assert left(found) == [1]
+
+
+def test_a_run_time_form_in_vain_is_written_out_again() -> None:
+    def train(forms: Forms) -> tuple[Report, ...]:
+        if 2 in forms.left:
+            return (report(),)
+        return (report(Verdict.DIFFERENT, f"another {sorted(forms.at_run_time)}"),)
+
+    suspects = iter([[Suspect(1, "seen")], [Suspect(2, "seen", of_sharding=False)]])
+    found = Search(range(3), train, lambda a: next(suspects), NO_LIMIT, lambda unit: True)
+    found.run()
+    assert forms_tried(found)[-1] == ([], [2])
+    assert found.best is not None
+    assert not found.best.forms.at_run_time

@@ -1,0 +1,112 @@
+"""Which units a failed attempt points at, and in which order."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+
+import pytest
+
+from fsdp_migrate.attempts.suspects import Suspects
+from fsdp_migrate.verify.compare.gate import Gate, Status
+from fsdp_migrate.verify.compare.observed import Made, Observed, Span
+from fsdp_migrate.verify.compare.sites import KnownSite
+from fsdp_migrate.verify.launch.ending import End, Ending, RankTrace
+from fsdp_migrate.verify.report.model import Verdict
+from tests.attempts.reports import report
+
+BEFORE = "a = FSDP(one)\nx = 1\ny = 2\nz = 3\nb = FSDP(two)\nb.clip_grad_norm_(1.0)\n"
+AFTER = "import helper\n\na = shard(one)\nx = 1\ny = 2\nz = 3\nb = shard(two)\nclip(b, 1.0)\n"
+
+
+def site(code: str, line: int) -> KnownSite:
+    return KnownSite("train.py", Span(line, 0, line, 9), code, "FSDP()", "FSDP", "rewritten")
+
+
+WRAP_A, WRAP_B, CLIP_B = site("FSDP101", 1), site("FSDP101", 5), site("FSDP401", 6)
+
+
+@pytest.fixture
+def suspects(tmp_path: Path) -> Suspects:
+    for name, text in (("before", BEFORE), ("after", AFTER)):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "train.py").write_text(text)
+    (tmp_path / "after" / "helper.py").write_text("def shard(m): raise ValueError\n")
+    owners = {WRAP_A: 0, WRAP_B: 1, CLIP_B: 1}
+    return Suspects(owners, tmp_path / "before", tmp_path / "after")
+
+
+def crash(full: str) -> Ending:
+    return Ending(end=End.CRASHED, folder=Path(), logs=Path(), seconds=1.0, full=full)
+
+
+def frame(file: str, line: int) -> str:
+    return f'  File "{file}", line {line}, in main\n    x\n'
+
+
+def gate(key: str, title: str, status: Status) -> Gate:
+    return Gate(key=key, title=title, status=status, says="otherwise")
+
+
+def units(suspects: Suspects, **said: object) -> list[int]:
+    return [s.unit for s in suspects.of(report(Verdict.DIFFERENT, **said))]  # type: ignore[arg-type]
+
+
+def test_the_line_of_an_error_is_the_first_suspect(suspects: Suspects) -> None:
+    found = suspects.of(
+        report(Verdict.AFTER_FAILED, endings={"after": crash(frame("train.py", 8))})
+    )
+    assert [s.unit for s in found] == [1]
+    assert found[0].evidence == "train.py:8 of the new code raised the error"
+
+
+def test_an_error_in_a_helper_is_its_caller_s(suspects: Suspects) -> None:
+    full = frame("train.py", 3) + frame("helper.py", 1) + frame("<installed>/torch/a.py", 9)
+    assert units(suspects, endings={"after": crash(full)}) == [0]
+
+
+def test_what_the_words_of_an_error_speak_of(suspects: Suspects) -> None:
+    casts = site("FSDP202", 5)
+    owners = {**suspects.owners, casts: 1}
+    ending = dataclasses.replace(crash(""), says="expected m1 and m2 to have the same dtype")
+    found = Suspects(owners, suspects.before, suspects.after).of(
+        report(Verdict.AFTER_FAILED, endings={"after": ending})
+    )
+    assert found[0].evidence == f"the error speaks of {casts}"
+    assert not suspects.of(report(Verdict.AFTER_FAILED, endings={"after": ending}))
+
+
+@pytest.mark.parametrize("line", [4, 5, 6])
+def test_a_line_that_stands_as_it_did_is_no_suspect(suspects: Suspects, line: int) -> None:
+    assert units(suspects, endings={"after": crash(frame("train.py", line))}) == []
+
+
+def test_files_outside_of_the_tree_are_no_suspects(suspects: Suspects) -> None:
+    outside = str((suspects.after / "train.py").absolute())
+    assert units(suspects, endings={"after": crash(frame(outside, 3))}) == []
+
+
+def test_where_ranks_hang(suspects: Suspects) -> None:
+    trace = RankTrace(0, "all_gather", 3, "all_gather", ("train.py:7 in main", "x.py:1 in f"))
+    ending = Ending(end=End.HUNG, folder=Path(), logs=Path(), seconds=1.0, ranks=(trace,))
+    assert units(suspects, endings={"after": ending}) == [1]
+
+
+def test_gates_in_their_order_failures_first(suspects: Suspects) -> None:
+    cost = gate("collectives", "collectives", Status.COST)
+    failed = gate("clipping", "gradient clipping", Status.FAIL)
+    pointed = {("collectives", ""): (WRAP_A,), ("clipping", ""): (CLIP_B,)}
+    found = suspects.of(report(Verdict.DIFFERENT, gates=(cost, failed), pointed=pointed))
+    assert [s.unit for s in found] == [1, 0]
+    assert found[0].evidence.startswith("gradient clipping points at FSDP401 at train.py:6")
+
+
+def test_without_any_evidence_what_the_run_made(suspects: Suspects) -> None:
+    made = Made(0, "train.py", Span(5, 4, 5, 13), "Net", {}, (), 0)
+    assert units(suspects, observed=Observed(made=(made,))) == [1]
+
+
+def test_a_site_that_is_left_anyway_is_no_suspect(suspects: Suspects) -> None:
+    failed = gate("clipping", "gradient clipping", Status.FAIL)
+    pointed = {("clipping", ""): (site("FSDP401", 77),)}
+    assert units(suspects, gates=(failed,), pointed=pointed) == []
