@@ -9,10 +9,9 @@ from functools import partial
 
 from fsdp_migrate.analysis.module import Module
 from fsdp_migrate.analysis.values import Display, External, Made, Unknown
-from fsdp_migrate.families.parameters import clips, vectors
+from fsdp_migrate.families.parameters import clips, distant_optimizers, vectors
 from fsdp_migrate.families.parameters.parameter_loops import METHODS
 from fsdp_migrate.families.parameters.parameter_owners import models_of_list
-from fsdp_migrate.families.training_loop import distant_optimizers
 from fsdp_migrate.families.wrapping.sharded_parts import sharded_parts
 from fsdp_migrate.fsdp1 import api as fsdp1
 from fsdp_migrate.fsdp1 import model_attributes, model_values, possible_models, unfollowed

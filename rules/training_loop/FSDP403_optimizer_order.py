@@ -3,12 +3,8 @@
 import ast
 
 from fsdp_migrate.analysis.values import Class
-from fsdp_migrate.families.parameters import attributes, early_parameters
-from fsdp_migrate.families.training_loop import (
-    distant_optimizers,
-    early_optimizers,
-    late_optimizers,
-)
+from fsdp_migrate.families.parameters import attributes, distant_optimizers, early_parameters
+from fsdp_migrate.families.training_loop import early_optimizers, late_optimizers
 from fsdp_migrate.families.training_loop.gathered_roots import reshard_line
 from fsdp_migrate.fsdp1.site import Site
 from fsdp_migrate.planning.context import Study

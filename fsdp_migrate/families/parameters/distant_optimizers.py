@@ -187,15 +187,15 @@ def _is_made_anew(call: ast.Call, module: Module, wraps: set[Constructor], study
 
 
 def find_unseen_wraps(study: Study) -> Iterator[tuple[Constructor, str]]:
-    """The constructors whose model a function is given that nobody in sight calls, with its name,
-    where no optimizer in sight gets the model: one may be built before."""
+    """The constructors of a model that is a parameter of a function which nobody in sight calls,
+    and the function around each, where no optimizer in sight gets the model: one may be built
+    before."""
     keeping = _keeping(study)
     trained = trained_models(study) if keeping else frozenset()
     for constructor in keeping:
-        if constructor in trained:
+        around = enclosing_function(constructor.module, constructor.call)
+        if constructor in trained or not isinstance(around, ast.FunctionDef):
             continue
-        for value in study.values(constructor.wrapped, constructor.module):
-            if isinstance(value, Unknown) and isinstance(value.node, ast.arg):
-                function = enclosing_function(value.module, value.node)
-                if isinstance(function, ast.FunctionDef) and value.node.arg != "self":
-                    yield constructor, function.name
+        given = study.values(constructor.wrapped, constructor.module)
+        if any(isinstance(v, Unknown) and isinstance(v.node, ast.arg) for v in given):
+            yield constructor, around.name
