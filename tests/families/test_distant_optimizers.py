@@ -135,6 +135,12 @@ def main(args, net):
         TRAINER.replace(", use_orig_params=True", ""),  # FSDP1 did not train it either
         GIVEN_BOTH.replace("True", "False"),
         GIVEN_BOTH.replace("torch.optim.AdamW", "list"),
+        GIVEN_BOTH.replace(
+            "return FSDP(model, use_orig_params=True), optimizer",
+            "model = FSDP(model, use_orig_params=True)\n"
+            "    optimizer.__init__(model.parameters(), **optimizer.defaults)\n"
+            "    return model, optimizer",
+        ),
     ],
 )
 def test_others_hold_nothing_back(program: str) -> None:
