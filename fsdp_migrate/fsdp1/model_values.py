@@ -182,5 +182,20 @@ def look_alike(value: object, method: str, tracer: Tracer) -> str:
     return next((name for name in names if fsdp1.is_alike(name)), "")
 
 
+PLAIN_BASES = frozenset({"abc.ABC", "builtins.object", "typing.Generic", "typing.Protocol"})
+
+
+def is_plain_class(cls: Class, tracer: Tracer) -> bool:
+    """Whether a class, its bases and what derives from it are the project's own alone: no module,
+    and no optimizer."""
+    for related in tracer.family(cls):
+        for base in related.node.bases:
+            plain = base.value if isinstance(base, ast.Subscript) else base  # Generic[T]
+            for found in tracer.evaluate(plain, related.module):
+                if not isinstance(found, Class) and getattr(found, "name", "") not in PLAIN_BASES:
+                    return False
+    return True
+
+
 def models(values: Values, tracer: Tracer) -> list[Made]:
     return [v for v in values if isinstance(v, Made) and is_model(v, tracer)]

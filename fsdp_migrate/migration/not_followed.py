@@ -9,7 +9,7 @@ from functools import partial
 
 from fsdp_migrate.analysis.module import Module
 from fsdp_migrate.analysis.values import Display, External, Made, Unknown
-from fsdp_migrate.families.parameters import clips, vectors
+from fsdp_migrate.families.parameters import clips, distant_optimizers, vectors
 from fsdp_migrate.families.parameters.parameter_loops import METHODS
 from fsdp_migrate.families.parameters.parameter_owners import models_of_list
 from fsdp_migrate.families.wrapping.sharded_parts import sharded_parts
@@ -36,6 +36,10 @@ def places(study: Study) -> list[NotFollowed]:
     every, _ = study.found or ([], set())
     sites = {node for site in every for node in (site.receiver, site.node)}
     found: dict[tuple[Module, str, int], NotFollowed] = {}
+    for constructor, name in distant_optimizers.find_unseen_wraps(study):
+        line, _ = constructor.module.position(constructor.call)
+        why = f"an optimizer that is built before {name}() is called, out of sight, trains nothing"
+        found[constructor.module, why, line] = NotFollowed(constructor.module.display, line, why)
     holders = unfollowed.Ways(partial(_is_holder, study), study.tracer)
     for module in study.project.modules:
         for node, why in _unfollowed(module, study, holders):

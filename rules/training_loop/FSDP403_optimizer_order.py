@@ -3,7 +3,7 @@
 import ast
 
 from fsdp_migrate.analysis.values import Class
-from fsdp_migrate.families.parameters import attributes, early_parameters
+from fsdp_migrate.families.parameters import attributes, distant_optimizers, early_parameters
 from fsdp_migrate.families.training_loop import early_optimizers, late_optimizers
 from fsdp_migrate.families.training_loop.gathered_roots import reshard_line
 from fsdp_migrate.fsdp1.site import Site
@@ -15,9 +15,13 @@ from fsdp_migrate.syntax.kinds import of_kind, present
 RULE = Rule(
     code="FSDP403",
     name="optimizer_order",
-    handles=("early optimizer", "early parameters", "kept parameters", "late optimizer"),
+    handles=(
+        *("early optimizer", "distant optimizer"),
+        *("early parameters", "kept parameters", "late optimizer"),
+    ),
     finders=(
         Finder(10, early_optimizers.find_early_optimizers, always=True),
+        Finder(15, distant_optimizers.find_distant_optimizers),
         Finder(20, early_parameters.find_early_parameters, always=True),
         Finder(40, late_optimizers.find_late_optimizers),
         Finder(230, in_project=early_parameters.find_kept_parameters),
@@ -30,6 +34,8 @@ def decide(site: Site, study: Study) -> Decision:
         return _late(site, site.call, study)
     if site.construct == early_parameters.IN_MODELS:
         return _kept(site, study)
+    if site.construct == distant_optimizers.CONSTRUCT:
+        return _distant(site, study)
     if site.construct == early_parameters.CONSTRUCT:
         return _early(site, site.call, study)
     found = present(early_optimizers.early_optimizer(site.call, site.module, study))
@@ -63,6 +69,22 @@ def decide(site: Site, study: Study) -> Decision:
     return study.rewritten(
         site, RULE.code, "moved behind the sharding", proposal, models=models, review=review
     )
+
+
+def _distant(site: Site, study: Study) -> Decision:
+    """An optimizer that is built before another function wraps its model."""
+    found = present(distant_optimizers.read_distant_optimizer(site.call, site.module, study))
+    reason = "another function shards its model later, and this optimizer trains nothing then"
+    advice = "build it after the model is sharded"
+    if found.is_made_anew:
+        message = "made anew behind the sharding"
+        review = "what goes on holding this optimizer, which is made anew, trains nothing"
+    elif not any(attributes.keeps_attributes(c, study) for c in found.constructors):
+        message = "FSDP1 may have kept its parameters"
+        review = f"{reason}; FSDP1 kept its parameters with use_orig_params=True: {advice}"
+    else:
+        return study.left(site, RULE.code, reason, advice, models=found.constructors, quiet=True)
+    return study.rewritten(site, RULE.code, message, models=found.constructors, review=review)
 
 
 def _kept(site: Site, study: Study) -> Decision:

@@ -97,3 +97,50 @@ def test_a_model_of_a_class_that_is_not_seen() -> None:
     made = PROGRAM.replace("FSDP(Net(),", "FSDP(MODELS[flags.name](),").replace("EARLY", "pass")
     after = rewritten(made.replace("LATE", "model.module.freeze()"))
     assert "        model.reshard()\n        model.freeze()\n" in after
+
+
+OF_UNKNOWN = """\
+import torch
+from torch import nn
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+from transformers import AutoModel
+
+
+CLASS:
+    def train(self):
+        for parameter in self.model.parameters():
+            parameter.requires_grad = False
+
+
+def run(name, loader):
+    model = FSDP(AutoModel.from_pretrained(name))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    for x in loader:
+        with torch.no_grad():
+            print(model(x))
+        model.train()
+        model(x).sum().backward()
+        optimizer.step()
+"""
+
+
+@pytest.mark.parametrize(
+    ("cls", "may_be_a_models"),
+    [
+        ("class Task", False),
+        ("class Base:\n    pass\n\n\nclass Task(Base)", False),
+        ("class Net(nn.Module)", True),
+        ("class Net(Mixin)", True),  # of nothing that is known
+        ("class Made(nn.Module):\n    pass\n\n\nclass Net(Made)", True),
+    ],
+)
+def test_methods_of_classes_that_are_no_modules_freeze_no_model(
+    cls: str, may_be_a_models: bool
+) -> None:
+    after = rewritten(OF_UNKNOWN.replace("CLASS", cls))
+    assert ("reshard" in after) is may_be_a_models
+
+
+def test_a_mixin_of_a_module_has_methods_of_models() -> None:
+    source = OF_UNKNOWN.replace("CLASS", "class Freezing")
+    assert "reshard" in rewritten(f"{source}\n\nclass Net(Freezing, nn.Module):\n    pass\n")

@@ -15,11 +15,11 @@ from fsdp_migrate.analysis.flow import access_path
 from fsdp_migrate.analysis.module import Module
 from fsdp_migrate.analysis.values import Class, Constant, Made, Unknown, Value, Values
 from fsdp_migrate.families.training_loop.early_optimizers import is_optimizer, is_optimizer_name
+from fsdp_migrate.fsdp1.model_values import is_plain_class
 from fsdp_migrate.planning.context import Study
 from fsdp_migrate.planning.edits import Code, code
 from fsdp_migrate.syntax.trees import COMPREHENSIONS, FUNCTIONS, block_of, walk
 
-PLAIN_BASES = frozenset({"abc.ABC", "builtins.object", "typing.Generic", "typing.Protocol"})
 OF_OPTIMIZERS = frozenset(
     {"defaults", "param_groups", "state", "step", "zero_grad", "add_param_group"}
     | {"state_dict", "load_state_dict"}
@@ -124,13 +124,7 @@ def _is_holder(value: Value, study: Study) -> bool:
     """Whether a value is of a class of the project's that is surely no ``Optimizer``."""
     if not isinstance(value, Made) or not isinstance(value.callee, Class):
         return False
-    for related in study.tracer.family(value.callee):
-        for base in related.node.bases:
-            plain = base.value if isinstance(base, ast.Subscript) else base  # Generic[T]
-            for found in study.values(plain, related.module):
-                if not isinstance(found, Class) and getattr(found, "name", "") not in PLAIN_BASES:
-                    return False
-    return True
+    return is_plain_class(value.callee, study.tracer)
 
 
 def _may_have_state(value: Value, study: Study) -> bool:

@@ -11,11 +11,14 @@ import ast
 from collections.abc import Iterator
 
 from fsdp_migrate.analysis.module import Module
+from fsdp_migrate.analysis.tracing.functions import class_of_method
+from fsdp_migrate.analysis.values import Class
 from fsdp_migrate.families.checkpoints.training_order import may_follow_evaluation
 from fsdp_migrate.families.training_loop.gathered_roots import may_stay_gathered, reshard_line
 from fsdp_migrate.families.wrapping.computing_methods import Methods
 from fsdp_migrate.families.wrapping.wrapped_modules import models_made, unwrapped
 from fsdp_migrate.fsdp1.construct import Construct
+from fsdp_migrate.fsdp1.model_values import is_plain_class
 from fsdp_migrate.fsdp1.site import Site
 from fsdp_migrate.planning.context import Study
 from fsdp_migrate.planning.model import Decision
@@ -24,6 +27,7 @@ from fsdp_migrate.syntax.kinds import of_kind
 from fsdp_migrate.syntax.trees import walk
 
 RULE = "FSDP408"
+Function = ast.FunctionDef | ast.AsyncFunctionDef
 FREEZE = Construct.parse("parameter freezing")
 SETTERS = frozenset({"requires_grad", "requires_grad_"})
 
@@ -73,20 +77,28 @@ def _settings(
 
 
 def _freezing(study: Study) -> frozenset[str]:
-    """The names of functions that set ``requires_grad`` of something, or call one that does."""
-    direct: set[str] = set()
+    """The names of methods that models may have which set ``requires_grad`` of something, or call
+    a function that does."""
+    direct: list[tuple[Function, Module]] = []
     for module in study.project.modules:
         for attribute in filter(_is_set, module.table.attributes):
-            direct |= _names_of_functions_around(attribute, module)
-    calling: set[str] = set()
-    for call, module in study.tracer.calls_named(*direct):
-        calling |= _names_of_functions_around(call, module)
-    return frozenset(direct | calling)
+            direct += _functions_around(attribute, module)
+    calling: list[tuple[Function, Module]] = []
+    for call, module in study.tracer.calls_named(*{function.name for function, _ in direct}):
+        calling += _functions_around(call, module)
+    every = dict.fromkeys([*direct, *calling])
+    return frozenset(f.name for f, module in every if _may_be_a_models(f, module, study))
 
 
-def _names_of_functions_around(node: ast.AST, module: Module) -> set[str]:
+def _functions_around(node: ast.AST, module: Module) -> list[tuple[Function, Module]]:
     around = module.table.ancestors(node)
-    return {f.name for f in around if isinstance(f, (ast.FunctionDef, ast.AsyncFunctionDef))}
+    return [(f, module) for f in around if isinstance(f, (ast.FunctionDef, ast.AsyncFunctionDef))]
+
+
+def _may_be_a_models(function: Function, module: Module, study: Study) -> bool:
+    """Whether a function is a method of a class that may be a module, by what it derives from."""
+    around = class_of_method(function, module)
+    return around is not None and not is_plain_class(Class(around, module), study.tracer)
 
 
 def _is_set(node: ast.AST) -> bool:

@@ -59,7 +59,7 @@ def find_early_parameters(study: Study, module: Module) -> Iterator[Site]:
     table = module.table
     seen: set[ast.stmt] = set()
     calls = table.calls_by_name
-    for call in calls.of([name for name in calls.names if _may_collect(name)]):
+    for call in calls.of([name for name in calls.names if may_collect(name)]):
         method = call.func
         asked = isinstance(method, ast.Attribute) and method.attr in PARAMETER_METHODS
         if not asked and not _collects(last_name(method)):
@@ -70,7 +70,8 @@ def find_early_parameters(study: Study, module: Module) -> Iterator[Site]:
             yield Site(CONSTRUCT, module, call, call)
 
 
-def _may_collect(name: str) -> bool:
+def may_collect(name: str) -> bool:
+    """Whether a function's name says that it may give the parameters of a model."""
     return name in PARAMETER_METHODS or _collects(name)
 
 

@@ -1,0 +1,213 @@
+"""Optimizers that are built before their model is wrapped, by another function than wraps it.
+
+A trainer's ``__init__`` builds the optimizer, and its ``shard`` wraps the model; a function is
+given both, and wraps one. FSDP1 with ``use_orig_params=True`` kept the parameters. Those that
+``fully_shard`` makes are others, so that such an optimizer trains nothing, without an error.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from fsdp_migrate.analysis.module import Module
+from fsdp_migrate.analysis.values import Made, Unknown, Value
+from fsdp_migrate.families.parameters import early_parameters
+from fsdp_migrate.families.parameters.attributes import keeps_attributes
+from fsdp_migrate.families.training_loop.early_optimizers import (
+    early_optimizer,
+    given_parameters,
+    is_optimizer,
+    parameter_calls,
+    stored_paths,
+    trained_models,
+)
+from fsdp_migrate.fsdp1.construct import Construct
+from fsdp_migrate.fsdp1.references import enclosing_function
+from fsdp_migrate.fsdp1.site import Site
+from fsdp_migrate.planning.context import Study
+from fsdp_migrate.planning.model import Constructor
+from fsdp_migrate.syntax.expressions import last_name
+from fsdp_migrate.syntax.kinds import method_of
+from fsdp_migrate.syntax.trees import FUNCTIONS, block_of
+
+CONSTRUCT = Construct.parse("distant optimizer")
+Place = tuple[ast.Call, Module]
+CALLS_DEEP = 6
+
+
+@dataclass(frozen=True, eq=False)
+class DistantOptimizer:
+    """An optimizer of a model that another function wraps later, by these constructors."""
+
+    constructors: frozenset[Constructor]
+    is_made_anew: bool  # behind the wrap, under the same name
+
+
+def find_distant_optimizers(study: Study, module: Module) -> Iterator[Site]:
+    """Sites for optimizers that are built before another function wraps their model."""
+    for call in given_parameters(module) if _keeping(study) else ():
+        if read_distant_optimizer(call, module, study) is not None:
+            receiver = method_of(next(parameter_calls(call))).value
+            yield Site(CONSTRUCT, module, call, call, receiver)
+
+
+def read_distant_optimizer(call: ast.Call, module: Module, study: Study) -> DistantOptimizer | None:
+    """What there is to know of an optimizer, if another function wraps its model later."""
+    if not _is_early(call, module, study):
+        return None
+    wraps: set[Constructor] = set()
+    for parameters in parameter_calls(call):
+        model = method_of(parameters).value
+        own = study.values(model, module)
+        for constructor in _keeping(study):
+            shared = own & study.values(constructor.wrapped, constructor.module)
+            if any(_wrapped_later(v, (call, module), constructor, study) for v in shared):
+                wraps.add(constructor)
+    wraps -= study.cache(_given_anew)
+    if not wraps:
+        return None
+    return DistantOptimizer(frozenset(wraps), _is_made_anew(call, module, wraps, study))
+
+
+def _keeping(study: Study) -> list[Constructor]:
+    """The constructors under which FSDP1 may have kept the parameters."""
+    return [
+        constructor
+        for constructor in study.constructors.values()
+        if constructor.has_module and keeps_attributes(constructor, study) is not None
+    ]
+
+
+def _is_early(call: ast.Call, module: Module, study: Study) -> bool:
+    """Whether an optimizer gets parameters of what is no FSDP model here, as far as is known, and
+    no wrap of the same function tells more."""
+    if not any(is_optimizer(v, study) for v in study.values(call.func, module)):
+        return False
+    models = [method_of(parameters).value for parameters in parameter_calls(call)]
+    if any(study.models(model, module).constructors for model in models):
+        return False
+    return early_optimizer(call, module, study) is None
+
+
+def _wrapped_later(value: Value, built: Place, constructor: Constructor, study: Study) -> bool:
+    """Whether the object that an optimizer is built for is surely given to a constructor later."""
+    call, module = built
+    wrap = (constructor.call, constructor.module)
+    if not isinstance(value, (Made, Unknown)) or study.narrowing.is_never_met(*wrap, call, module):
+        return False
+    found: set[bool] = set()
+    to_built, to_wrap = _leading_to(*built, study), _leading_to(*wrap, study)
+    for function in to_built.keys() & to_wrap.keys():
+        if not _is_one_object(value, function, study):
+            continue
+        for one, where in to_built[function]:
+            if _is_answered(one, where, study):
+                return False
+            for other, _ in to_wrap[function]:
+                found |= _order(one, other, where)
+    return found == {True} or (not found and _is_set_up(built, wrap))
+
+
+def _is_answered(call: ast.Call, module: Module, study: Study) -> bool:
+    """Whether a call collects parameters, and moves behind the wrap for that."""
+    if not early_parameters.may_collect(last_name(call.func)):
+        return False
+    return early_parameters.read_early_parameters(call, module, study) is not None
+
+
+def _leading_to(call: ast.Call, module: Module, study: Study) -> dict[ast.AST, list[Place]]:
+    """What runs so that a call runs: itself, and the calls that lead there, by function."""
+    found: dict[ast.AST, list[Place]] = {}
+    waiting: list[Place] = [(call, module)]
+    for each, where in waiting:
+        function = enclosing_function(where, each)
+        new = function not in found
+        found.setdefault(function, []).append((each, where))
+        if new and isinstance(function, FUNCTIONS):
+            waiting += [(c.call, c.module) for c in study.tracer.callers(function, where)]
+    return found
+
+
+def _is_one_object(value: Value, function: ast.AST, study: Study) -> bool:
+    """Whether a value is one object in a run of a function: it was not made by another that
+    several calls run."""
+    node, module = value.node, value.module
+    for _ in range(CALLS_DEEP):
+        around = enclosing_function(module, node)
+        if around is function or not isinstance(around, FUNCTIONS):
+            return True
+        callers = study.tracer.callers(around, module)
+        if len(callers) != 1:
+            return not callers
+        node, module = callers[0].call, callers[0].module
+    return False
+
+
+def _order(one: ast.AST, other: ast.AST, module: Module) -> set[bool]:
+    """Whether one call of a function runs before another; empty where that is not told."""
+    if one is other:
+        return set()
+    table = module.table
+    above_one = [table.statement(one), *table.ancestors(table.statement(one))]
+    above_other = [table.statement(other), *table.ancestors(table.statement(other))]
+    for first in above_one:
+        for second in above_other:
+            if first is second or table.parents.get(first) is not table.parents.get(second):
+                continue
+            assert isinstance(first, ast.stmt)
+            block = block_of(table.parents[first], first)
+            places = [block.index(s) for s in (first, second) if s in block]
+            return {places[0] < places[1]} if len(places) == 2 else set()  # other arms of an if
+    return set()
+
+
+def _is_set_up(built: Place, wrap: Place) -> bool:
+    """Whether an optimizer is built by the ``__init__`` of a class, and a method of it wraps."""
+    functions = [enclosing_function(module, call) for call, module in (built, wrap)]
+    classes = [m.table.parents.get(f) for f, (_, m) in zip(functions, (built, wrap), strict=True)]
+    own = getattr(functions[0], "name", "") == "__init__" and functions[0] is not functions[1]
+    return own and isinstance(classes[0], ast.ClassDef) and classes[0] is classes[1]
+
+
+def _given_anew(study: Study) -> frozenset[Constructor]:
+    """The models whose optimizer is initialized again with their parameters, the same object:
+    ``optimizer.__init__(model.parameters(), **optimizer.defaults)``."""
+    found: set[Constructor] = set()
+    for module in study.project.modules:
+        for call in module.table.calls_by_name.named("__init__"):
+            for parameters in parameter_calls(call):
+                found |= study.models(method_of(parameters).value, module).constructors
+    return frozenset(found)
+
+
+def _is_made_anew(call: ast.Call, module: Module, wraps: set[Constructor], study: Study) -> bool:
+    """Whether something of the same name is an optimizer of the model that is wrapped."""
+    targets = getattr(module.table.statement(call), "targets", [])
+    names = {path.rpartition(".")[2] for target in targets for path in stored_paths(target)}
+    for other in study.project.modules:
+        for built in given_parameters(other):
+            again = getattr(other.table.statement(built), "targets", [])
+            if names.isdisjoint(p.rpartition(".")[2] for t in again for p in stored_paths(t)):
+                continue
+            for parameters in parameter_calls(built):
+                found = study.models(method_of(parameters).value, other).constructors
+                if not wraps.isdisjoint(found):
+                    return True
+    return False
+
+
+def find_unseen_wraps(study: Study) -> Iterator[tuple[Constructor, str]]:
+    """The constructors of a model that is a parameter of a function which nobody in sight calls,
+    and the function around each, where no optimizer in sight gets the model: one may be built
+    before."""
+    keeping = _keeping(study)
+    trained = trained_models(study) if keeping else frozenset()
+    for constructor in keeping:
+        around = enclosing_function(constructor.module, constructor.call)
+        if constructor in trained or not isinstance(around, ast.FunctionDef):
+            continue
+        given = study.values(constructor.wrapped, constructor.module)
+        if any(isinstance(v, Unknown) and isinstance(v.node, ast.arg) for v in given):
+            yield constructor, around.name

@@ -1,0 +1,219 @@
+"""An optimizer that is built before another function wraps its model trains nothing then."""
+
+from __future__ import annotations
+
+import pytest
+
+from fsdp_migrate.planning.outcome import Outcome
+from tests.helpers.migrating import migrate, outcomes
+
+HEAD = """\
+import torch
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP, ShardingStrategy
+
+
+"""
+TRAINER = """\
+class Trainer:
+    def __init__(self, model):
+        self.model = model
+        self.optimizer = torch.optim.AdamW(self.model.parameters())
+
+    def shard(self):
+        self.model = FSDP(self.model, use_orig_params=True)
+"""
+CALLED = f"""{TRAINER}
+
+def main(net):
+    trainer = Trainer(net)
+    trainer.shard()
+"""
+IN_BASE = """\
+class Base:
+    def finish(self):
+        self.model = FSDP(self.model, use_orig_params=True)
+
+
+class Bench(Base):
+    def __init__(self, model):
+        self.model = model
+        self.optimizer = torch.optim.AdamW(self.model.parameters())
+        self.finish()
+"""
+GIVEN_BOTH = """\
+def prepare(model, optimizer):
+    return FSDP(model, use_orig_params=True), optimizer
+
+
+def main(net):
+    optimizer = torch.optim.AdamW(net.parameters())
+    net, optimizer = prepare(net, optimizer)
+    return net, optimizer
+"""
+IN_ENGINE = """\
+class Engine:
+    def __init__(self, net):
+        self.model = FSDP(net, use_orig_params=True)
+
+
+def main(net):
+    optimizer = torch.optim.AdamW(net.parameters())
+    engine = Engine(net)
+    return engine, optimizer
+"""
+
+
+@pytest.mark.parametrize("program", [TRAINER, CALLED, IN_BASE, GIVEN_BOTH, IN_ENGINE])
+def test_it_holds_its_model_back(program: str) -> None:
+    result, after = migrate({"a.py": HEAD + program})
+    assert {d.outcome for d in result.decisions} == {Outcome.LEFT}
+    assert ("FSDP403", Outcome.LEFT) in outcomes(result)
+    assert "fully_shard(" not in after["a.py"]
+
+
+WRAPPED_FIRST = """\
+class Engine:
+    def __init__(self, net):
+        self.net = net
+        self.model = FSDP(net, use_orig_params=True)
+
+    def configure(self):
+        self.optimizer = torch.optim.AdamW(self.net.parameters())
+
+
+def main(net):
+    engine = Engine(net)
+    return engine, torch.optim.AdamW(net.parameters())
+"""
+OF_OTHERS = """\
+def get_model():
+    return Net()
+
+
+def wrap(model):
+    return FSDP(model, use_orig_params=True)
+
+
+def distill():
+    student = get_model()
+    optimizer = torch.optim.AdamW(student.parameters())
+    teacher = wrap(get_model())
+    return student, teacher, optimizer
+
+
+def plain():
+    model = get_model()
+    return model, torch.optim.AdamW(model.parameters())
+
+
+def main():
+    plain()
+    distill()
+"""
+OTHER_ARM = """\
+def prepare(model):
+    return FSDP(model, use_orig_params=True)
+
+
+def main(args, net):
+    if args.fsdp:
+        model = prepare(net)
+        optimizer = torch.optim.AdamW(model.parameters())
+    else:
+        optimizer = torch.optim.AdamW(net.parameters())
+        model = net
+    return model, optimizer
+"""
+
+
+@pytest.mark.parametrize(
+    "program",
+    [
+        WRAPPED_FIRST,
+        OF_OTHERS,
+        OTHER_ARM,
+        TRAINER.replace(", use_orig_params=True", ""),  # FSDP1 did not train it either
+        GIVEN_BOTH.replace("True", "False"),
+        GIVEN_BOTH.replace("torch.optim.AdamW", "list"),
+        GIVEN_BOTH.replace(
+            "return FSDP(model, use_orig_params=True), optimizer",
+            "model = FSDP(model, use_orig_params=True)\n"
+            "    optimizer.__init__(model.parameters(), **optimizer.defaults)\n"
+            "    return model, optimizer",
+        ),
+    ],
+)
+def test_others_hold_nothing_back(program: str) -> None:
+    result, _ = migrate({"a.py": HEAD + program})
+    assert {d.outcome for d in result.decisions} == {Outcome.REWRITTEN}
+
+
+def test_parameters_that_move_behind_the_wrap_are_no_early_ones() -> None:
+    program = """\
+def build_optimizer(model):
+    return torch.optim.AdamW(model.parameters())
+
+
+def main(net):
+    optimizer = build_optimizer(net)
+    net = FSDP(net, use_orig_params=True)
+    return net, optimizer
+"""
+    result, after = migrate({"a.py": HEAD + program})
+    assert {d.outcome for d in result.decisions} == {Outcome.REWRITTEN}
+    assert after["a.py"].index("fully_shard(net)") < after["a.py"].index("= build_optimizer")
+
+
+UNSEEN = "an optimizer that is built before wrap() is called, out of sight, trains nothing"
+
+
+@pytest.mark.parametrize(
+    ("body", "said"),
+    [
+        ("return FSDP(model, use_orig_params=True)", True),
+        ("return FSDP(model, **settings)", True),
+        ("return FSDP(model)", False),  # whose early optimizers FSDP1 did not train either
+        (
+            "model = FSDP(model, use_orig_params=True)\n"
+            "    return model, torch.optim.AdamW(model.parameters())",
+            False,
+        ),
+    ],
+)
+def test_what_calls_a_wrapping_function_out_of_sight_is_told(body: str, said: bool) -> None:
+    result, _ = migrate({"a.py": f"{HEAD}def wrap(model, settings):\n    {body}\n"})
+    assert (UNSEEN in {place.why for place in result.not_followed}) is said
+
+
+def test_a_caller_in_sight_tells() -> None:
+    program = """\
+def wrap(model):
+    return FSDP(model, use_orig_params=True)
+
+
+if __name__ == "__main__":
+    net = wrap(torch.nn.Linear(2, 2))
+"""
+    result, _ = migrate({"a.py": HEAD + program})
+    assert not result.not_followed
+
+
+def test_groups_of_an_optimizer_that_another_file_builds() -> None:
+    build = (
+        "import torch\n\n\ndef build(model):\n    return torch.optim.AdamW(model.parameters())\n"
+    )
+    program = """\
+from b import build
+
+
+def main(net):
+    model = FSDP(net, sharding_strategy=ShardingStrategy.NO_SHARD)
+    optimizer = build(model)
+    for group in optimizer.param_groups:
+        for p in group["params"]:
+            p.mul_(0.5)
+    return model, optimizer
+"""
+    result, _ = migrate({"a.py": HEAD + program, "b.py": build})
+    assert not result.problems
+    assert {d.outcome for d in result.decisions} == {Outcome.REWRITTEN, Outcome.REVIEW}
