@@ -7,7 +7,7 @@ from fsdp_migrate.families.modules import own_classes
 from fsdp_migrate.fsdp1.api import PACKAGE
 from fsdp_migrate.fsdp1.site import Site
 from fsdp_migrate.planning.context import Study
-from fsdp_migrate.planning.edits import Code, code
+from fsdp_migrate.planning.edits import code
 from fsdp_migrate.planning.model import Decision
 from fsdp_migrate.planning.rule import Finder, Rule
 
@@ -25,8 +25,6 @@ BOTH = (
     "the module inside of FSDP1's wrapper comes here as well, of which this was true: FSDP2 has "
     "one module for both"
 )
-# What needs no brackets around a condition that stands in it.
-PLAIN = (ast.stmt, ast.IfExp, ast.Lambda, ast.keyword, ast.comprehension, ast.Call)
 
 
 def decide(site: Site, study: Study) -> Decision:
@@ -42,22 +40,11 @@ def decide(site: Site, study: Study) -> Decision:
     table, check = site.module.table, site.call
     name = proposal.name(site.module, PACKAGE, "FSDPModule", check)
     sharded = code("isinstance({m}, {n})", m=ast.unparse(site.subject), n=name)
-    node, new, word = _beside(check, sharded, table.parents[check])
-    around = table.parents[node]
-    joined = isinstance(around, ast.BoolOp) and isinstance(around.op, word)
-    if not joined and not isinstance(around, PLAIN):
-        new = code("({n})", n=new)
-    proposal.replace(site.module, node, new)
+    parent = table.parents[check]
+    if isinstance(parent, ast.UnaryOp) and isinstance(parent.op, ast.Not):
+        proposal.replace(site.module, parent, code("not {c} or {s}", c=check, s=sharded))
+    else:
+        proposal.replace(site.module, check, code("{c} and not {s}", c=check, s=sharded))
     review = BOTH if own_classes.comes_unwrapped(site, study) else ""
     message = "false of sharded models, as it was of FSDP1's wrapper"
     return study.rewritten(site, RULE.code, message, proposal, models=models, review=review)
-
-
-def _beside(
-    check: ast.Call, sharded: Code, parent: ast.AST
-) -> tuple[ast.expr, Code, type[ast.boolop]]:
-    """The question with the one for sharded models beside it, what it stands for, and the word
-    between them."""
-    if isinstance(parent, ast.UnaryOp) and isinstance(parent.op, ast.Not):
-        return parent, code("not {c} or {s}", c=check, s=sharded), ast.Or
-    return check, code("{c} and not {s}", c=check, s=sharded), ast.And

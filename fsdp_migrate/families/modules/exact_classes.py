@@ -76,7 +76,7 @@ def find_exact_class_tests(study: Study, module: Module) -> Iterator[Site]:
         asked = names_wrapper(test) and bool(study.constructors)
         if model is None and (asked or _is_around(test.subject, study, module)):
             model = test.subject
-        if model is not None or _is_own(test.subject, study, module):
+        if model is not None or is_own(test.subject, study, module):
             yield Site(CONSTRUCT, module, test.node, test.node, model)
 
 
@@ -101,7 +101,7 @@ def find_class_names(study: Study, module: Module) -> Iterator[Site]:
             model = subject
         if model is None and study.traced(subject, module):
             yield Site(OF_WRAPPER, module, name, name, subject)
-        elif model is not None or _is_own(subject, study, module):
+        elif model is not None or is_own(subject, study, module):
             yield Site(NAMED, module, name, name, model)
 
 
@@ -116,7 +116,7 @@ def find_class_bases(study: Study, module: Module) -> Iterator[Site]:
         values = study.values(subject, module)
         open_ = all(isinstance(value, (Computed, Unknown)) for value in values)
         model = _visited(subject, study, module, handed)
-        if model is not None or open_ or _is_own(subject, study, module):
+        if model is not None or open_ or is_own(subject, study, module):
             yield Site(DERIVED, module, bases, bases, model)
 
 
@@ -141,7 +141,7 @@ def find_class_keys(study: Study, module: Module) -> Iterator[Site]:
         model = model or wrapper_of(subject, study, module)
         if model is None and _is_around(subject, study, module):
             model = subject
-        if model is not None or _is_own(subject, study, module):
+        if model is not None or is_own(subject, study, module):
             yield Site(KEY, module, call, call, model)
 
 
@@ -177,7 +177,7 @@ def _is_around(node: ast.expr, study: Study, module: Module) -> bool:
     return any(c.keeps_class for c in study.models(node, module).constructors)
 
 
-def _is_own(node: ast.expr, study: Study, module: Module) -> bool:
+def is_own(node: ast.expr, study: Study, module: Module) -> bool:
     """Whether ``node`` is ``self`` in a module that may be sharded, or be a part of what is."""
     if not isinstance(node, ast.Name):
         return False

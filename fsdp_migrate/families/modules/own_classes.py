@@ -16,7 +16,7 @@ from fsdp_migrate.analysis.flow import access_path
 from fsdp_migrate.analysis.isinstance_tests import alternatives
 from fsdp_migrate.analysis.module import Module
 from fsdp_migrate.analysis.values import Class, Constant, External, Made, Value
-from fsdp_migrate.families.modules import exact_classes
+from fsdp_migrate.families.modules import exact_classes, own_classes_of_parts
 from fsdp_migrate.families.modules.inside_wrappers import wrapper_of
 from fsdp_migrate.families.wrapping.wrapped_modules import wrapped_by
 from fsdp_migrate.fsdp1 import api as fsdp1
@@ -68,6 +68,9 @@ def _concerns(subject: ast.expr, asked: ast.expr, study: Study, module: Module) 
         if unwrapped and _comes_as(subject, study, module, DEPTH) != {INNER, OUTER}:
             return None
         return "" if any(may_be_of(c, models, study) for c in classes) else None
+    whole = own_classes_of_parts.whole_of(subject, study, module)
+    if any(own_classes_of_parts.may_be_unit(c, whole, study) for c in classes):
+        return ""
     doubt = possible_models.may_be(subject, module, study.tracer)
     if not doubt or class_questions.is_unwrapped(values) or not _is_given(subject, module):
         return None
