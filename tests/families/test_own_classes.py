@@ -210,3 +210,22 @@ def build(net):
     after = rewritten(source)
     assert "from nets import Net" in after
     assert "isinstance(model, Net) and not isinstance(model, FSDPModule)" in after
+
+
+MARKED = {
+    "a part of its name": "'Net' in type(model).__name__",
+    "none of its name": "'Net' not in model.__class__.__qualname__",
+    "the classes it is derived from": "Net in type(model).__mro__",
+}
+
+
+@pytest.mark.parametrize("asked", MARKED)
+def test_what_is_asked_otherwise_is_marked(asked: str) -> None:
+    after = migrated("1", f"found = {MARKED[asked]}")["train.py"]
+    assert "TODO(fsdp-migrate FSDP413)" in after
+    assert f"found = {MARKED[asked]}\n" in after
+
+
+def test_a_part_of_the_name_of_a_block_is_one_of_its_new_name() -> None:
+    use = "found = ['Block' in type(m).__name__ for m in model.modules()]"
+    assert "FSDP413" not in migrated("1", use)["train.py"]
