@@ -163,10 +163,11 @@ def _of_look_alikes(site: Site, study: Study) -> Decision | None:
     rule = study.registry.rule_for(LOOK_ALIKE)
     named = list(dict.fromkeys(others))
     more = [f"{len(named) - NAMED} more"] if len(named) > NAMED else []
+    has_it = f", where {name} is another" if not all(map(fsdp1.is_alike, named)) else ""
     return study.left(
         site,
         rule.code,
-        f"the model here may also be made by {' or '.join([*named[:NAMED], *more])}",
+        f"the model here may also be made by {' or '.join([*named[:NAMED], *more])}{has_it}",
         "do this where the model is made, or where isinstance tells that it is torch's FSDP",
         models=constructors,
         quiet=True,
