@@ -11,7 +11,16 @@ import ast
 from fsdp_migrate.analysis.flow import access_path
 from fsdp_migrate.analysis.module import Module
 from fsdp_migrate.analysis.tracing.tracer import Tracer
-from fsdp_migrate.analysis.values import Class, Computed, Display, External, Unknown, Value, Values
+from fsdp_migrate.analysis.values import (
+    Class,
+    Computed,
+    Display,
+    External,
+    Made,
+    Unknown,
+    Value,
+    Values,
+)
 from fsdp_migrate.fsdp1 import api as fsdp1
 from fsdp_migrate.fsdp1 import model_values, unwrapping
 from fsdp_migrate.syntax import type_expressions
@@ -62,6 +71,13 @@ def classes(node: ast.expr, module: Module, tracer: Tracer) -> list[Value] | Non
         if not values:
             return None
     return found
+
+
+def is_open(node: ast.expr, module: Module, tracer: Tracer) -> bool:
+    """Whether nothing tells which class an expression names, and it is none of the wrapper's."""
+    values = [v for each in type_expressions.classes(node) for v in tracer.evaluate(each, module)]
+    unknown = [value for value in values if isinstance(value, (Computed, Made, Unknown))]
+    return bool(unknown) and all(v in unknown or _is_other(v, tracer) for v in values)
 
 
 def _is_other(value: Value, tracer: Tracer) -> bool:

@@ -229,3 +229,10 @@ def test_what_is_asked_otherwise_is_marked(asked: str) -> None:
 def test_a_part_of_the_name_of_a_block_is_one_of_its_new_name() -> None:
     use = "found = ['Block' in type(m).__name__ for m in model.modules()]"
     assert "FSDP413" not in migrated("1", use)["train.py"]
+
+
+def test_a_class_that_is_not_known_is_marked() -> None:
+    after = migrated("isinstance(model, getattr(torch, args.kind))")["train.py"]
+    assert "TODO(fsdp-migrate FSDP424): The class that is asked for is not known here" in after
+    after = migrated("isinstance(net, getattr(torch, args.kind))")["train.py"]
+    assert "FSDP424" not in after

@@ -35,6 +35,7 @@ CASE = Construct.parse("case for the class of a model")
 # Other engines, whose objects no FSDP1 model is made of.
 ENGINES = frozenset({"accelerate", "apex", "deepspeed", "fairscale", "horovod", "torch_xla"})
 DEPTH = 4  # functions that hand their parameters on
+UNKNOWN = "the class that is asked for is not known here"
 INNER, OUTER = "inner", "outer"
 
 
@@ -59,7 +60,8 @@ def _concerns(subject: ast.expr, asked: ast.expr, study: Study, module: Module) 
     """Why a question may be put to a sharded model of a class that is asked for: an empty text
     where it is one that the program makes, None where it is none."""
     classes = class_questions.classes(asked, module, study.tracer)
-    if not classes or exact_classes.is_visited(subject, study, module):
+    is_open = classes is None and class_questions.is_open(asked, module, study.tracer)
+    if not (classes or is_open) or exact_classes.is_visited(subject, study, module):
         return None
     values = study.values(subject, module)
     models = study.models(subject, module).constructors
@@ -67,7 +69,11 @@ def _concerns(subject: ast.expr, asked: ast.expr, study: Study, module: Module) 
         unwrapped = class_questions.is_unwrapped(values)
         if unwrapped and _comes_as(subject, study, module, DEPTH) != {INNER, OUTER}:
             return None
+        if classes is None:
+            return UNKNOWN
         return "" if any(may_be_of(c, models, study) for c in classes) else None
+    if classes is None:
+        return None
     whole = own_classes_of_parts.whole_of(subject, study, module)
     if any(own_classes_of_parts.may_be_unit(c, whole, study) for c in classes):
         return ""
