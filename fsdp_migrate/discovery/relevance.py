@@ -50,6 +50,7 @@ RELEVANT_USES = tuple(
             rb"use_reentrant *= *True\b",
             rb"type\((?<!\wtype\()\w+\)(?:\.__name__)? *(?:is|==|!=|in|not)\b",
             rb"\.__class__\b",
+            rb"\bis(?:instance|subclass)\([^,()]*(?:\([^()]*\))?,\s*\(?(?:\w+\.)*[A-Z](?!ensor\b)\w*[a-z]",
             rb"deepcopy\((?<!\wdeepcopy\()",
             rb"AveragedModel\((?<!\wAveragedModel\()",
             rb"Linear4bit",

@@ -17,7 +17,7 @@ from fsdp_migrate.analysis.tracing.setting_facts import SettingFacts
 from fsdp_migrate.analysis.tracing.tracer import Tracer
 from fsdp_migrate.analysis.values import Class, Computed, Display, Made, Unknown, Value
 from fsdp_migrate.fsdp1 import api as fsdp1
-from fsdp_migrate.fsdp1 import model_values, unwrapping
+from fsdp_migrate.fsdp1 import class_questions, model_values, unwrapping
 from fsdp_migrate.fsdp1.predicates import Predicates
 from fsdp_migrate.syntax.trees import last_part
 
@@ -57,7 +57,8 @@ class Narrowing:
             return models or unsure or [Computed(node, module)]
         if not models or self._is_handed_on(node, module):
             return found
-        kept = [v for v in found if v not in models or self._is_compiled(v)]
+        told = any(t.holds and self._is_told_apart(t, module) for t in tests)
+        kept = [v for v in found if v not in models or (self._is_compiled(v) and not told)]
         return kept or [Computed(node, module)]
 
     def _of_settings(self, found: list[Value], node: ast.expr, module: Module) -> list[Value]:
@@ -110,7 +111,13 @@ class Narrowing:
         if classes and all(self._is_fsdp1s(*c) for c in classes):
             return True
         names = [project.external(*c) for c in classes]
-        return False if names and all(n and n <= OTHERS for n in names) else None
+        if names and all(n and n <= OTHERS for n in names):
+            return False
+        return False if self._is_told_apart(test, module) else None
+
+    def _is_told_apart(self, test: Test, module: Module) -> bool:
+        """Whether a test asks for a class that no FSDP1 model is of, compiled or not."""
+        return class_questions.is_told_apart(test.node, module, self._apart)
 
     def _classes(self, node: ast.expr, module: Module) -> Iterator[tuple[ast.expr, Module]]:
         """The classes that ``isinstance`` is given, one by one, with the module they stand in."""

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from packaging.version import Version
 
+from fsdp_migrate.families.modules import own_classes
 from fsdp_migrate.families.subclasses import subclass_methods
 from fsdp_migrate.families.wrapping import run_time
 from fsdp_migrate.fsdp1 import api as fsdp1
@@ -146,9 +147,12 @@ def _of_look_alikes(site: Site, study: Study) -> Decision | None:
     """Left, where the model may also be made by a class that another library, or the project, calls
     FSDP, or that has the method itself: it does not do what FSDP1's does.
 
-    A module inside is taken out of any wrapper that has one, in one form for all (FSDP406).
+    A module inside is taken out of any wrapper that has one, and a class is asked for, in one form
+    for all (FSDP406, FSDP424).
     """
     if site.receiver is None or site.construct.attribute == "module":
+        return None
+    if site.construct == own_classes.CONSTRUCT:
         return None
     found = study.values(site.receiver, site.module)
     name = site.construct.attribute
@@ -159,10 +163,11 @@ def _of_look_alikes(site: Site, study: Study) -> Decision | None:
     rule = study.registry.rule_for(LOOK_ALIKE)
     named = list(dict.fromkeys(others))
     more = [f"{len(named) - NAMED} more"] if len(named) > NAMED else []
+    has_it = f", where {name} is another" if not all(map(fsdp1.is_alike, named)) else ""
     return study.left(
         site,
         rule.code,
-        f"the model here may also be made by {' or '.join([*named[:NAMED], *more])}",
+        f"the model here may also be made by {' or '.join([*named[:NAMED], *more])}{has_it}",
         "do this where the model is made, or where isinstance tells that it is torch's FSDP",
         models=constructors,
         quiet=True,

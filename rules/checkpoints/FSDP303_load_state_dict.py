@@ -5,6 +5,7 @@ import ast
 from fsdp_migrate.analysis.values import Class
 from fsdp_migrate.families.checkpoints import (
     expressed_settings,
+    loaded_in_place,
     loaded_states,
     other_wrappers,
     settings_in_force,
@@ -17,7 +18,7 @@ from fsdp_migrate.planning.context import Study
 from fsdp_migrate.planning.edits import Code, code, join
 from fsdp_migrate.planning.model import Constructor, Decision
 from fsdp_migrate.planning.proposal import Proposal
-from fsdp_migrate.planning.rule import Rule
+from fsdp_migrate.planning.rule import Finder, Rule
 from fsdp_migrate.planning.shard_plan import DCP
 from fsdp_migrate.syntax.expressions import bind_arguments
 from fsdp_migrate.syntax.kinds import present
@@ -25,11 +26,17 @@ from fsdp_migrate.syntax.kinds import present
 RULE = Rule(
     code="FSDP303",
     name="load_state_dict",
-    handles=("FullyShardedDataParallel.load_state_dict",),
+    handles=(
+        "FullyShardedDataParallel.load_state_dict",
+        "state that is loaded and not given back",
+    ),
+    finders=(Finder(125, loaded_in_place.find_states_loaded),),
 )
 
 
 def decide(site: Site, study: Study) -> Decision:
+    if site.construct == loaded_in_place.CONSTRUCT:
+        return _loaded_in_place(site, study)
     held = sharded_parts(site.subject, site.module, study)
     found = study.models(site.subject, site.module)
     models = held.constructors or found.constructors
@@ -99,6 +106,18 @@ def decide(site: Site, study: Study) -> Decision:
     else:
         proposal.replace(module, call, new)
     return study.rewritten(site, RULE.code, message, proposal, models=models)
+
+
+def _loaded_in_place(site: Site, study: Study) -> Decision:
+    """``dcp.load(state)`` without a call that gives the state to the model, where it may be a
+    sharded one: a whole one is a copy, in FSDP2 too."""
+    models = study.models(site.subject, site.module).constructors
+    review = loaded_in_place.REVIEW
+    if loaded_in_place.goes_by_setting(site):
+        setting = settings_in_force.setting_at(site.reference, site.module, models, study)
+        setting = state_dict_settings.effective_setting(setting, models, study)
+        review = "" if setting.kind == "FULL" and not setting.problem else review
+    return study.kept_as_is(site, RULE.code, "kept", models=models, review=review)
 
 
 def _has_own_method(site: Site, study: Study) -> bool:

@@ -1218,6 +1218,21 @@ ROWS = (
         "the blocks of a model",
         program("classes"),
     ),
+    rewritten(
+        "7.1",
+        "isinstance(model, Net) of a sharded model",
+        "... and not isinstance(model, FSDPModule): false, as of the wrapper",
+        "FSDP424",
+        "a branch for one class of models",
+        "test_own_classes.py::test_the_same_branches_run",
+    ),
+    review(
+        "7.1",
+        "match model: case Net()",
+        "kept: true now",
+        "FSDP424",
+        "a case for one class of models",
+    ),
     unseen("7.1", "a registry of classes or their names: table[type(m)]", "loud: KeyError"),
     rewritten(
         "7.1",

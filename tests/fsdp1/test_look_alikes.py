@@ -496,7 +496,8 @@ def test_what_is_no_module_may_not_be_callable_and_few_classes_are_named() -> No
     assert "return model.forward(x)" in after["example.py"]
     (reason,) = (d.message for d in result.decisions if d.code == CODE)
     assert reason.endswith(
-        "the project's own A or the project's own B or the project's own C or 2 more"
+        "the project's own A or the project's own B or the project's own C or 2 more, "
+        "where forward is another"
     )
 
 

@@ -76,7 +76,7 @@ def find_exact_class_tests(study: Study, module: Module) -> Iterator[Site]:
         asked = names_wrapper(test) and bool(study.constructors)
         if model is None and (asked or _is_around(test.subject, study, module)):
             model = test.subject
-        if model is not None or _is_own(test.subject, study, module):
+        if model is not None or is_own(test.subject, study, module):
             yield Site(CONSTRUCT, module, test.node, test.node, model)
 
 
@@ -94,14 +94,17 @@ def find_class_names(study: Study, module: Module) -> Iterator[Site]:
     handed = _handed_on(study, module) if asked else {}
     for name, subject in asked:
         around = module.table.parents[name]
-        if isinstance(around, ast.Compare) or _is_taken_off(name, module) or _is_said(name, module):
+        compared = isinstance(around, ast.Compare) and not _is_looked_into(name, around)
+        if compared or _is_taken_off(name, module) or _is_said(name, module):
             continue
         model = _visited(subject, study, module, handed) or wrapper_of(subject, study, module)
         if model is None and _is_around(subject, study, module):
             model = subject
         if model is None and study.traced(subject, module):
             yield Site(OF_WRAPPER, module, name, name, subject)
-        elif model is not None or _is_own(subject, study, module):
+        elif isinstance(around, ast.Compare):
+            continue  # a part of the name is a part of what it is after sharding
+        elif model is not None or is_own(subject, study, module):
             yield Site(NAMED, module, name, name, model)
 
 
@@ -116,7 +119,8 @@ def find_class_bases(study: Study, module: Module) -> Iterator[Site]:
         values = study.values(subject, module)
         open_ = all(isinstance(value, (Computed, Unknown)) for value in values)
         model = _visited(subject, study, module, handed)
-        if model is not None or open_ or _is_own(subject, study, module):
+        traced = study.traced(subject, module)
+        if model is not None or open_ or traced or is_own(subject, study, module):
             yield Site(DERIVED, module, bases, bases, model)
 
 
@@ -141,7 +145,7 @@ def find_class_keys(study: Study, module: Module) -> Iterator[Site]:
         model = model or wrapper_of(subject, study, module)
         if model is None and _is_around(subject, study, module):
             model = subject
-        if model is not None or _is_own(subject, study, module):
+        if model is not None or is_own(subject, study, module):
             yield Site(KEY, module, call, call, model)
 
 
@@ -151,6 +155,11 @@ def _classified(kind: ast.expr) -> ast.expr | None:
         return kind.value
     is_type = isinstance(kind, ast.Call) and getattr(kind.func, "id", "") == "type"
     return kind.args[0] if is_type and isinstance(kind, ast.Call) and kind.args else None
+
+
+def _is_looked_into(name: ast.expr, around: ast.Compare) -> bool:
+    """``"Net" in type(m).__name__``."""
+    return around.comparators == [name] and isinstance(around.ops[0], (ast.In, ast.NotIn))
 
 
 def _is_taken_off(name: ast.expr, module: Module) -> bool:
@@ -177,7 +186,7 @@ def _is_around(node: ast.expr, study: Study, module: Module) -> bool:
     return any(c.keeps_class for c in study.models(node, module).constructors)
 
 
-def _is_own(node: ast.expr, study: Study, module: Module) -> bool:
+def is_own(node: ast.expr, study: Study, module: Module) -> bool:
     """Whether ``node`` is ``self`` in a module that may be sharded, or be a part of what is."""
     if not isinstance(node, ast.Name):
         return False

@@ -106,7 +106,8 @@ def _removed_and_mentioned(module: Module, edits: Sequence[Edit]) -> tuple[set[a
     for edit in edits:
         match edit:
             case ReplaceExpression():
-                removed.add(edit.node)
+                if not _writes_down_itself(edit):
+                    removed.add(edit.node)
                 if edit.node in strings:
                     mentioned.update(re.findall(r"\w+", edit.code.preview()))
             case ReplaceStatement():
@@ -135,6 +136,13 @@ def _removed_and_mentioned(module: Module, edits: Sequence[Edit]) -> tuple[set[a
             gone.add(node)
         inside += (n for n in children(node) if n not in kept and n not in removed)
     return gone, mentioned
+
+
+def _writes_down_itself(edit: ReplaceExpression) -> bool:
+    """Whether the old expression is a part of the new one: ``{k}.removeprefix("FSDP")``."""
+    nodes: list[ast.expr] = []
+    edit.code.flatten(nodes)
+    return edit.node in nodes
 
 
 def _exported(module: Module) -> set[str]:

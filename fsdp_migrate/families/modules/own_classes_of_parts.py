@@ -1,0 +1,111 @@
+"""Questions for the class of a part of a sharded model, which FSDP1 may have wrapped.
+
+``for block in self.blocks: if isinstance(block, Block)`` was false in FSDP1 where ``Block`` is a
+unit:
+what stands in ``self.blocks`` was its wrapper.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterable, Iterator
+
+from fsdp_migrate.analysis.module import Module
+from fsdp_migrate.analysis.values import Class, External, Value
+from fsdp_migrate.families.modules import exact_classes
+from fsdp_migrate.families.wrapping import model_contents, named_units, policies
+from fsdp_migrate.families.wrapping.policies import Kind, Policy
+from fsdp_migrate.fsdp1.model_values import definitions
+from fsdp_migrate.planning.context import Study
+from fsdp_migrate.planning.model import Constructor
+from fsdp_migrate.syntax.scopes import Kind as Bound
+
+# What gives the parts of a module one by one, with their names or places or without.
+GOING_OVER = frozenset({"enumerate", "iter", "list", "reversed", "tuple", "zip"})
+PARTS = frozenset({"children", "items", "named_children", "values"})
+DEPTH = 4
+
+
+def whole_of(
+    subject: ast.expr, study: Study, module: Module, depth: int = DEPTH
+) -> frozenset[Constructor]:
+    """The models that an expression is a part of: ``self.block`` in a method of one of the classes
+    they are made of, ``block`` of ``for block in model.blocks``."""
+    found: set[Constructor] = set()
+    if isinstance(subject, ast.Name) and depth:
+        for definition in definitions(subject, module):
+            if definition.value is not None and definition.kind in {Bound.ELEMENT, Bound.ASSIGN}:
+                for part in _gone_over(definition.value, of=definition.kind):
+                    found |= _held_by(part, study, module, depth)
+    elif isinstance(subject, (ast.Attribute, ast.Subscript)):
+        found |= _held_by(subject, study, module, depth)
+    return frozenset(found)
+
+
+def _gone_over(node: ast.expr, of: Bound) -> Iterator[ast.expr]:
+    """``self.blocks`` of ``enumerate(self.blocks)`` and of ``self.blocks.values()``."""
+    match node:
+        case ast.Call(func=ast.Name(id=name), args=arguments) if name in GOING_OVER:
+            for each in arguments if of is Bound.ELEMENT else ():
+                yield from _gone_over(each, of)
+        case ast.Call(func=ast.Attribute(value=owner, attr=name), args=[]) if name in PARTS:
+            if of is Bound.ELEMENT:
+                yield owner
+        case ast.Attribute() | ast.Subscript():
+            yield node
+        case ast.Name() if of is Bound.ELEMENT:
+            yield node
+
+
+def _held_by(node: ast.expr, study: Study, module: Module, depth: int) -> frozenset[Constructor]:
+    """The models that a path leads into, from one of them or from ``self``."""
+    if study.values(node, module) and study.traced(node, module):
+        return study.models(node, module).constructors
+    while isinstance(node, (ast.Attribute, ast.Subscript)):
+        node = node.value
+        if study.traced(node, module):
+            return study.models(node, module).constructors
+    if exact_classes.is_own(node, study, module):
+        return study.every_constructor
+    return whole_of(node, study, module, depth - 1) if isinstance(node, ast.Name) else frozenset()
+
+
+def may_be_unit(cls: Value, models: Iterable[Constructor], study: Study) -> bool:
+    """Whether modules of a class may have been wrapped by themselves, by a policy."""
+    return any(c.may_have("auto_wrap_policy") and _picks(c, cls, study) for c in models)
+
+
+def _picks(constructor: Constructor, cls: Value, study: Study) -> bool:
+    if any(_is_related(unit, cls, study) for unit in named_units.named_units(constructor, study)):
+        return True
+    read = policies.read_policies(constructor, study)
+    if read is not None and all(p.kind in {Kind.CLASSES, Kind.NONE} for p in _each(read)):
+        return False
+    if not constructor.has_module:
+        return False
+    found = model_contents.contents(constructor.wrapped, constructor.module, study)
+    if isinstance(cls, Class):
+        return any(cls.node is each.node for each in found.classes)
+    return isinstance(cls, External) and cls.name in found.externals
+
+
+def _each(read: Iterable[Policy]) -> Iterator[Policy]:
+    for policy in read:
+        if policy.kind is Kind.ANY:
+            yield from (each for part in policy.parts for each in _each(part))
+        else:
+            yield policy
+
+
+def _is_related(unit: object, cls: Value, study: Study) -> bool:
+    """Whether modules of a class that a policy names are, or may be, of another."""
+    match cls:
+        case Class():
+            family = {c.node for c in study.tracer.family(cls)}
+            bases = study.tracer.external_bases(cls)
+            return unit in family or (isinstance(unit, str) and unit in bases)
+        case External(name=name) if not isinstance(unit, ast.ClassDef):
+            return unit == name
+        case External(name=name):
+            return any(unit is each.node for each in study.tracer.derived(name))
+    return False
