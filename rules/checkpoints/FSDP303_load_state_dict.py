@@ -11,6 +11,7 @@ from fsdp_migrate.families.checkpoints import (
     state_dict_settings,
     training_order,
 )
+from fsdp_migrate.families.wrapping import gathered
 from fsdp_migrate.families.wrapping.sharded_parts import sharded_parts
 from fsdp_migrate.fsdp1.site import Site
 from fsdp_migrate.planning.context import Study
@@ -44,12 +45,7 @@ def decide(site: Site, study: Study) -> Decision:
     bound = None
     if isinstance(call, ast.Call):
         bound = bind_arguments(call, ("state_dict", "strict", "assign"))
-    if bound is None or "state_dict" not in bound:
-        problem = "its arguments cannot be read"
-    elif "assign" in bound:
-        problem = "assign=True would leave the optimizer with the old parameters"
-    elif _has_own_method(site, study):
-        problem = "the model's class has a load_state_dict of its own, which torch would call"
+    problem = _problem(site, bound, study) or problem
     if problem:
         return study.left(
             site,
@@ -99,6 +95,26 @@ def decide(site: Site, study: Study) -> Decision:
     else:
         proposal.replace(module, call, new)
     return study.rewritten(site, RULE.code, message, proposal, models=models)
+
+
+def _problem(site: Site, bound: dict[str, ast.expr] | None, study: Study) -> str:
+    """Why torch's function would not do what the call does, or an empty text."""
+    if bound is None or "state_dict" not in bound:
+        return "its arguments cannot be read"
+    if "assign" in bound:
+        return "assign=True would leave the optimizer with the old parameters"
+    if _is_among_others(site):
+        return "an FSDP2 model loads into its sharded parameters, and they are whole here"
+    if _has_own_method(site, study):
+        return "the model's class has a load_state_dict of its own, which torch would call"
+    return ""
+
+
+def _is_among_others(site: Site) -> bool:
+    """Whether it is loaded within ``summon_full_params`` of the very model, which does not go."""
+    blocks = site.module.table.ancestors(site.subject)
+    alone = any(gathered.only_loads(each, site.subject) for each in blocks)
+    return gathered.gathers(site.subject, site.module) and not alone
 
 
 def _has_own_method(site: Site, study: Study) -> bool:

@@ -10,14 +10,16 @@ from fsdp_migrate.families.checkpoints import (
     optimizer_states,
     settings_in_force,
     state_dict_settings,
+    torchs_loads,
     training_order,
 )
+from fsdp_migrate.families.modules import freezing
 from fsdp_migrate.families.names.deletions import drop_assignment
 from fsdp_migrate.fsdp1.site import Site
 from fsdp_migrate.planning.context import Study
 from fsdp_migrate.planning.edits import code
 from fsdp_migrate.planning.model import Decision
-from fsdp_migrate.planning.rule import Rule
+from fsdp_migrate.planning.rule import Finder, Rule
 from fsdp_migrate.planning.shard_plan import DCP
 from fsdp_migrate.syntax.kinds import present
 
@@ -29,11 +31,19 @@ RULE = Rule(
         "FullyShardedDataParallel.scatter_full_optim_state_dict",
         "FullyShardedDataParallel.shard_full_optim_state_dict",
         "FullyShardedDataParallel.flatten_sharded_optim_state_dict",
+        "torch's load of an optimizer's state",
     ),
+    finders=(Finder(126, torchs_loads.find_torchs_loads),),
 )
 
 
 def decide(site: Site, study: Study) -> Decision:
+    is_torchs = site.construct == torchs_loads.LOAD
+    return _separated(site, study) if is_torchs else _of_fsdp1(site, study)
+
+
+def _of_fsdp1(site: Site, study: Study) -> Decision:
+    """A conversion of FSDP1's, together with the load of its result."""
     name = site.construct.last
     load = optimizer_states.read_load(site, name, study)
     models = study.models_of_static(load.model, site.module).constructors
@@ -42,8 +52,8 @@ def decide(site: Site, study: Study) -> Decision:
     asked = setting if by_setting else state_dict_settings.DEFAULT
     told, at_run_time = expressed_settings.choose(asked, site, study, optim=True)
     alone = bool(load.problem) or at_run_time  # the conversion, without the load of its result
-    complete = load.model is not None and load.optimizer is not None and load.state is not None
-    problem = "" if complete else load.problem or "the optimizer is not passed"
+    is_complete = None not in (load.model, load.optimizer, load.state)
+    problem = "" if is_complete else load.problem or "the optimizer is not passed"
     if not problem and by_setting and not told and not at_run_time:
         problem = setting.problem
     if problem:
@@ -74,8 +84,7 @@ def decide(site: Site, study: Study) -> Decision:
     model, optimizer, state = load.parts
     held = held_optimizers.held_optimizer(optimizer, module, study)
     message, unread = "set_optimizer_state_dict", ""
-    path = access_path(model)
-    followed = path is not None and training_order.follows_model_state(site, path)
+    followed = training_order.follows_model_state(site, access_path(model) or "")
     if training_order.may_follow_evaluation(site.node, module, study) and not followed:
         training_order.reshard_before(site.statement, model, site, study, proposal)
     if held.problem:  # its own load_state_dict takes a state of its own parameters
@@ -90,7 +99,15 @@ def decide(site: Site, study: Study) -> Decision:
             new = code("{f}({m}, {o}, {s})", f=function, m=model, o=held.of(optimizer), s=state)
         else:
             new = loaded_optimizers.loaded(
-                load, held, site, study, proposal, models, told, from_rank0
+                load,
+                held,
+                site,
+                study,
+                proposal,
+                models,
+                told,
+                from_rank0,
+                lacks=freezing.is_frozen_in_between(study),
             )
     target = present(load.target)
     review = unread or (
@@ -107,3 +124,13 @@ def decide(site: Site, study: Study) -> Decision:
     if load.assignment is not None:
         drop_assignment(load.assignment, module, study, proposal)
     return study.rewritten(site, RULE.code, message, proposal, models=models, review=review)
+
+
+def _separated(site: Site, study: Study) -> Decision:
+    """What torch's function is given, with a ``step`` for each parameter."""
+    proposal, message = study.proposal(), "separate_steps"
+    function = proposal.support(site.module, message, site.node)
+    new = code("{f}({s})", f=function, s=site.expression)
+    proposal.replace(site.module, site.expression, new)
+    models = torchs_loads.models_of(site.subject, site.module, study)
+    return study.rewritten(site, RULE.code, message, proposal, models=models)

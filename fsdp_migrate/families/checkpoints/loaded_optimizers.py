@@ -11,7 +11,6 @@ from fsdp_migrate.families.checkpoints import (
     optimizer_states,
     schedulers,
 )
-from fsdp_migrate.families.modules import freezing
 from fsdp_migrate.fsdp1.site import Site
 from fsdp_migrate.planning.context import Study
 from fsdp_migrate.planning.edits import Code, code
@@ -81,17 +80,22 @@ def loaded(
     models: frozenset[Constructor],
     told: expressed_settings.Expressed | None,
     from_rank0: str,
+    *,
+    lacks: bool,
 ) -> Code:
     """The call that loads a whole state, or what only the running program knows to be one.
 
     SGD without momentum has none, which torch refuses, as it does a state that lacks some
     parameters'; without ``strict`` it counts a step for these.
+
+    Args:
+        lacks: a file may lack the states of what was frozen.
     """
     module = site.module
     model, optimizer, state = load.parts
     kinds = optimizer_states.kinds(held.values, study)
     given, whole = code("{s}", s=state), code(told.full if told else "True")
-    if freezing.is_frozen_in_between(study):  # a file may lack the states of what was frozen
+    if lacks:
         return loaded_by_itself(load, site, proposal, from_rank0)
     if told and (kinds.may_be_empty or kinds.depends):
         return loaded_by_itself(load, site, proposal, from_rank0)

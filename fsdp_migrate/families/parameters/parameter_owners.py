@@ -41,12 +41,9 @@ def model_of(optimizer: ast.expr, study: Study, module: Module) -> ast.expr | No
     here = enclosing_function(module, optimizer)
     for value in study.values(optimizer, module):
         call = value.node
-        early = (
-            early_optimizers.early_optimizer(call, module, study)
-            if isinstance(call, ast.Call)
-            else None
-        )
-        if not isinstance(call, ast.Call) or value.module is not module or early is not None:
+        if not isinstance(call, ast.Call) or value.module is not module:
+            return None
+        if early_optimizers.early_optimizer(call, module, study) is not None:
             return None
         own = enclosing_function(module, call) is here
         for argument in given_arguments(call):
