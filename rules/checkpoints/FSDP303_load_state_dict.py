@@ -77,11 +77,17 @@ def decide(site: Site, study: Study) -> Decision:
         message = "set_model_state_dict"
         whole = told.full if told else "True"
         new = _native(site, call, bound, models, setting, study, proposal, whole)
+    chosen = None
+    as_before = code("{c}", c=call)
     if not at_run_time and setting.kind == "FULL" and others:
-        as_before = code("{c}", c=call)
         chosen = other_wrappers.choice(
             new, as_before, site.subject, module, call, study, proposal, is_whole=not held
         )
+    elif message == "set_model_state_dict" and loaded_states.may_have_no_group(
+        call, module, models, study
+    ):
+        chosen = other_wrappers.by_group(new, as_before, module, call, proposal)
+    if chosen is not None:
         written: dict[str, Code | ast.expr | str] = {
             "a": chosen.where_true,
             "t": chosen.test,

@@ -171,3 +171,42 @@ def test_a_state_that_nothing_loads_is_marked(body: str, is_marked: bool) -> Non
 def test_a_context_of_whole_parameters_around_a_load_goes(inside: str, goes: bool) -> None:
     _, after = migrate({"train.py": program(f"with FSDP.summon_full_params(model):\n{inside}")})
     assert ("full_params(model)" not in after["train.py"]) is goes
+
+
+GROUP = """\
+import os
+
+import torch
+import torch.distributed as dist
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+
+def main(model, args):
+"""
+
+
+@pytest.mark.parametrize(
+    ("body", "is_asked"),
+    [
+        ("if args.many:\n    dist.init_process_group()\n    model = FSDP(model)\nLOAD", True),
+        ("dist.init_process_group()\nif args.many:\n    model = FSDP(model)\nLOAD", False),
+        ("dist.init_process_group()\nmodel = FSDP(model)\nLOAD", False),
+        ("if args.many:\n    dist.init_process_group()\n    model = FSDP(model)\n    LOAD", False),
+        (
+            "if not dist.is_initialized():\n    dist.init_process_group()\n"
+            "if args.many:\n    model = FSDP(model)\nLOAD",
+            False,
+        ),
+        (
+            "if args.many:\n    dist.init_process_group()\n    model = FSDP(model)\n"
+            "train()\nif args.many:\n    LOAD",
+            False,
+        ),
+        ("if args.many:\n    model = FSDP(model)\nLOAD", False),  # elsewhere, who knows
+    ],
+)
+def test_a_load_where_there_may_be_no_process_group(body: str, is_asked: bool) -> None:
+    body = body.replace("LOAD", "model.load_state_dict(torch.load(args.path))")
+    text = rewritten(GROUP + "".join(f"    {line}\n" for line in body.splitlines()))
+    assert ("if dist.is_initialized():\n        set_model_state_dict(" in text) is is_asked
+    assert "broadcast_from_rank0=True" in text

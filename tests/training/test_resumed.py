@@ -240,3 +240,51 @@ def test_a_load_among_other_code_on_whole_parameters_is_left() -> None:
     left = [d for d in result.decisions if d.outcome.name == "LEFT"]
     assert any("whole here" in d.message for d in left)
     assert "model.load_state_dict(" in after["train.py"]
+
+
+BOX = """\
+import os
+import sys
+
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+
+class Box:
+    def __init__(self, model):
+        self.model = model
+
+    def save(self, path):
+        state = self.model.state_dict()
+        if int(os.environ["RANK"]) == 0:
+            torch.save(state, path)
+
+    def load(self, path):
+        self.model.load_state_dict(torch.load(path))
+
+
+torch.manual_seed(len(sys.argv))
+model = nn.Linear(5, 3)
+if int(os.environ["WORLD_SIZE"]) > 1:
+    dist.init_process_group("gloo")
+    model = FSDP(model, device_id=torch.device("cpu"))
+box = Box(model)
+if len(sys.argv) > 2:
+    box.load(sys.argv[1])
+print("loss", model(torch.ones(2, 5)).square().mean().item())
+box.save(sys.argv[1])
+"""
+
+
+@pytest.mark.parametrize("ranks", [1, 2])
+def test_a_box_is_loaded_with_and_without_a_process_group(
+    ranks: int, launcher: Launcher, tmp_path: Path
+) -> None:
+    both = written({"train.py": BOX.encode()}, tmp_path)
+    path = str(tmp_path / "saved.pt")
+    saved = launcher.script(both.before, path, ranks=ranks, fsdp1="allow").numbers("loss")
+    for script, fsdp1 in ((both.before, "allow"), (both.after, "forbid")):
+        found = launcher.script(script, path, "load", ranks=ranks, fsdp1=fsdp1).numbers("loss")
+        assert found == pytest.approx(saved, rel=1e-6)
