@@ -3,6 +3,7 @@
 import ast
 
 from fsdp_migrate.families.checkpoints import (
+    first_rank,
     held_optimizers,
     hoisting,
     loaded_optimizers,
@@ -64,8 +65,11 @@ def _saved(site: Site, use: own_states.Use, held: held_optimizers.Held, study: S
         training_order.reshard_before(near, present(use.model), site, study, proposal)
     model = hoisting.expression_at(present(use.model), place)
     optimizer = hoisting.expression_at(use.optimizer, place)
+    # With cpu_offload the other ranks get nothing: the first ones of other nodes, say.
+    first = first_rank.is_read_by_first(site, place, study)
+    flags = "full_state_dict=True, cpu_offload=True" if first else "full_state_dict=True"
     new = code(
-        "{g}({m}, {o}, options={s}(full_state_dict=True, cpu_offload=True))",
+        f"{{g}}({{m}}, {{o}}, options={{s}}({flags}))",
         g=proposal.name(module, DCP, "get_optimizer_state_dict", near),
         m=model,
         o=held.of(optimizer),

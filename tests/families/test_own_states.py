@@ -73,6 +73,11 @@ def test_sgd_without_a_momentum_has_no_state_that_could_be_lost() -> None:
             False,  # saved in two ways
         ),
         (
+            "if rank == 0:\n    optimizer.load_state_dict(torch.load(path))\n"
+            "    torch.save(optimizer.state_dict(), path)",
+            False,  # loaded by one rank
+        ),
+        (
             "optimizer.load_state_dict(torch.load(path))\nstate = optimizer.state_dict()\n"
             "if rank == 0:\n    torch.save(state, path)",
             True,
@@ -210,3 +215,57 @@ def test_a_load_where_there_may_be_no_process_group(body: str, is_asked: bool) -
     text = rewritten(GROUP + "".join(f"    {line}\n" for line in body.splitlines()))
     assert ("if dist.is_initialized():\n        set_model_state_dict(" in text) is is_asked
     assert "broadcast_from_rank0=True" in text
+
+
+SAVING = """\
+import torch
+import torch.distributed as dist
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+
+def save_on_master(*args, **kwargs):
+    if dist.get_rank() == 0:
+        torch.save(*args, **kwargs)
+
+
+def save_everywhere(state, path):
+    print(dist.get_rank())
+    torch.save(state, path)
+
+
+class Saver:
+    def save(self, path, state):
+        if dist.get_rank() != 0:
+            return
+        torch.save(state, path)
+
+
+def main(net, path):
+    model = FSDP(net)
+    optimizer = torch.optim.AdamW(model.parameters())
+    saver = Saver()
+    saved = torch.load(path)
+    optimizer.load_state_dict(saved["optimizer"])
+    train(model, optimizer)
+"""
+
+
+@pytest.mark.parametrize(
+    ("body", "is_whole"),
+    [
+        ("save_on_master({'optimizer': optimizer.state_dict()}, path)", True),
+        ("save_on_master(obj={'optimizer': optimizer.state_dict()}, f=path)", True),
+        (
+            "state = {'optimizer': optimizer.state_dict()}\nstate['epoch'] = 1\n"
+            "saver.save(path, state)",
+            True,
+        ),
+        ("saver.save(path, state={'optimizer': optimizer.state_dict()})", True),
+        ("save_everywhere({'optimizer': optimizer.state_dict()}, path)", False),
+        ("unknown({'optimizer': optimizer.state_dict()}, path)", False),
+    ],
+)
+def test_a_function_may_save_on_one_rank(body: str, is_whole: bool) -> None:
+    text = rewritten(SAVING + "".join(f"    {line}\n" for line in body.splitlines()))
+    assert ("get_optimizer_state_dict(\n" in text) is is_whole
+    assert ("optimizer.state_dict()" not in text) is is_whole

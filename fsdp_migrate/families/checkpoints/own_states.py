@@ -12,13 +12,14 @@ from typing import NamedTuple
 
 from fsdp_migrate.analysis.flow import access_path
 from fsdp_migrate.analysis.module import Module
-from fsdp_migrate.analysis.values import Computed, Constant, Made, Unknown
+from fsdp_migrate.analysis.values import Computed, Constant, Function, Made, Unknown
 from fsdp_migrate.families.checkpoints import (
     held_optimizers,
     hoisting_places,
     optimizer_states,
     ranks,
     schedulers,
+    snapshots,
     torchs_loads,
 )
 from fsdp_migrate.families.parameters import parameter_owners
@@ -34,6 +35,7 @@ from fsdp_migrate.syntax.kinds import present
 SAVE = Construct.parse("optimizer's own state")
 LOAD = Construct.parse("optimizer's own load")
 GIVEN, TAKEN = "state_dict", "load_state_dict"
+DEEPEST = 4  # names and functions that hand a state on
 
 
 class Use(NamedTuple):
@@ -105,6 +107,7 @@ def _found(study: Study) -> dict[Module, Found]:
             and not standing(Site(SAVE, module, use.call, use.call.func), use, study).review
             for use in saves
         )
+        whole = whole and all(ranks.guard(use.call, module) is None for use in loads)
         found[module] = Found(len(saves), len(loads), whole)
     return found
 
@@ -191,24 +194,53 @@ def _is_of_one_rank(call: ast.Call, module: Module, study: Study) -> bool:
     """Whether one rank alone has the state, or alone does anything with it."""
     if ranks.guard(call, module) is not None:
         return True
-    site = Site(SAVE, module, call, call.func)
-    if hoisting_places.standing(site, (), study).review:
+    if hoisting_places.standing(Site(SAVE, module, call, call.func), (), study).review:
         return True
-    uses = _uses_of_result(call, module)
-    return bool(uses) and all(ranks.guard(use, module) is not None for use in uses)
+    return _goes_to_one(call, module, study, DEEPEST)
 
 
-def _uses_of_result(call: ast.Call, module: Module) -> list[ast.Name]:
-    """Where the name is read that the state, or the dictionary around it, is given."""
+def _goes_to_one(node: ast.AST, module: Module, study: Study, depth: int) -> bool:
+    """Whether one rank alone uses a value, or the dictionary it stands in: here, or in the function
+    of the project's that is given it, ``save_on_master(state, path)``."""
     table = module.table
-    parent = table.parents[call]
-    while isinstance(parent, ast.Dict):
-        parent = table.parents[parent]
-    if not isinstance(parent, ast.Assign) or len(parent.targets) != 1:
-        return []
-    target = parent.targets[0]
-    owner = target.value if isinstance(target, ast.Subscript) else target
-    if not isinstance(owner, ast.Name):
-        return []
-    scope = table.scope_of(parent)
-    return [n for n in table.reads(owner.id, scope) if n is not owner]
+    parent = table.parents[node]
+    while isinstance(parent, (ast.Dict, ast.List, ast.Tuple)):
+        node, parent = parent, table.parents[parent]
+    if isinstance(parent, ast.keyword):
+        node, parent = parent, table.parents[parent]
+    uses: list[tuple[ast.Name, Module]] = []
+    match parent:
+        case ast.Assign(targets=[target]):
+            owner = target.value if isinstance(target, ast.Subscript) else target
+            if isinstance(owner, ast.Name):
+                uses = [(n, module) for n in table.reads(owner.id, table.scope_of(parent))]
+                uses = [(n, w) for n, w in uses if n is not owner]
+        case ast.Call(func=function) if node is not function:
+            for value in study.values(function, module):
+                if isinstance(value, Function):
+                    uses += _uses_of_parameter(value, node, parent)
+    uses = [(n, w) for n, w in uses if not snapshots.is_subscripted_target(n, w)]
+    return bool(depth and uses) and all(
+        ranks.guard(n, w) is not None or _goes_to_one(n, w, study, depth - 1) for n, w in uses
+    )
+
+
+def _uses_of_parameter(
+    function: Function, given: ast.AST, call: ast.Call
+) -> list[tuple[ast.Name, Module]]:
+    """Where a function reads what a call gives it."""
+    taken = function.node.args
+    named = [a.arg for a in (*taken.posonlyargs, *taken.args)]
+    name = ""
+    if isinstance(given, ast.keyword):
+        kwarg = taken.kwarg.arg if taken.kwarg else ""
+        known = {*named, *(a.arg for a in taken.kwonlyargs)}
+        name = given.arg if given.arg in known else kwarg
+    elif given in call.args:
+        place = call.args.index(given) + (named[:1] in (["self"], ["cls"]))
+        vararg = taken.vararg.arg if taken.vararg else ""
+        name = named[place] if place < len(named) else vararg
+    table = function.module.table
+    scope = table.scopes.get(function.node)
+    reads = table.reads(name, scope) if name and scope is not None else []
+    return [(read, function.module) for read in reads]
