@@ -24,6 +24,7 @@ from fsdp_migrate.families.checkpoints import (
 )
 from fsdp_migrate.families.parameters import parameter_owners
 from fsdp_migrate.families.training_loop.early_optimizers import is_optimizer, is_optimizer_name
+from fsdp_migrate.fsdp1 import unfollowed
 from fsdp_migrate.fsdp1.construct import Construct
 from fsdp_migrate.fsdp1.references import enclosing_function
 from fsdp_migrate.fsdp1.site import Site
@@ -176,9 +177,19 @@ def _is_optimizer(node: ast.expr, module: Module, study: Study) -> bool:
 
 
 def _is_known(use: Use, module: Module, study: Study) -> bool:
-    """Whether it is known which parameters the optimizer holds."""
+    """Whether it is known which parameters the optimizer holds, and nothing beside it says that
+    they may be another model's: a function that saves a model which is not sharded."""
     values = [v for v in study.values(use.optimizer, module) if not isinstance(v, Constant)]
-    return bool(values) and not any(isinstance(v, (Computed, Unknown)) for v in values)
+    if not values or any(isinstance(v, (Computed, Unknown)) for v in values):
+        return False
+    function = enclosing_function(module, use.optimizer)
+    return all(
+        enclosing_function(module, attribute) is not function
+        or unfollowed.OTHER_OBJECTS.search(ast.unparse(attribute.value))
+        or _is_optimizer(attribute.value, module, study)
+        or study.traced(attribute.value, module)
+        for attribute in module.table.attributes_by_name.of((GIVEN, TAKEN))
+    )
 
 
 def _is_converted(call: ast.Call, module: Module) -> bool:
