@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterator
 from functools import partial
 
+from fsdp_migrate.analysis.flow import access_path
 from fsdp_migrate.analysis.module import Module
 from fsdp_migrate.analysis.values import Display, External, Made, Unknown
 from fsdp_migrate.families.parameters import clips, distant_optimizers, vectors
@@ -15,6 +16,7 @@ from fsdp_migrate.families.parameters.parameter_owners import models_of_list
 from fsdp_migrate.families.wrapping.sharded_parts import sharded_parts
 from fsdp_migrate.fsdp1 import api as fsdp1
 from fsdp_migrate.fsdp1 import model_attributes, model_values, possible_models, unfollowed
+from fsdp_migrate.fsdp1.references import enclosing_function
 from fsdp_migrate.planning.context import Study
 from fsdp_migrate.planning.result import NotFollowed
 from fsdp_migrate.syntax.expressions import given_arguments, last_name
@@ -141,8 +143,20 @@ def _asked(module: Module) -> Iterator[ast.expr]:
 
 def _may_be_anything(node: ast.expr, module: Module, study: Study) -> bool:
     """Whether nothing tells that something is no model: neither its values nor its name."""
-    if unfollowed.OTHER_OBJECTS.search(ast.unparse(node)):
+    if unfollowed.OTHER_OBJECTS.search(ast.unparse(node)) or _is_fsdp2s(node, module):
         return False
     values = study.values(node, module)
     by_name = any(isinstance(v, Made) and v.made_by == "builtins.getattr" for v in values)
     return by_name or bool(possible_models.may_be(node, module, study.tracer))
+
+
+def _is_fsdp2s(node: ast.expr, module: Module) -> bool:
+    """Whether the function itself shards something with FSDP2: it is no model of FSDP1's, and its
+    states are what the program made of them already."""
+    path, function = access_path(node), enclosing_function(module, node)
+    sharded = module.table.calls_by_name.of(("fully_shard",))
+    return path is not None and any(
+        enclosing_function(module, call) is function
+        and any(access_path(given) == path for given in call.args[:1])
+        for call in sharded
+    )

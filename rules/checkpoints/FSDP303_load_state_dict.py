@@ -5,20 +5,20 @@ import ast
 from fsdp_migrate.analysis.values import Class
 from fsdp_migrate.families.checkpoints import (
     expressed_settings,
-    loaded_in_place,
     loaded_states,
     other_wrappers,
     settings_in_force,
     state_dict_settings,
     training_order,
 )
+from fsdp_migrate.families.wrapping import gathered
 from fsdp_migrate.families.wrapping.sharded_parts import sharded_parts
 from fsdp_migrate.fsdp1.site import Site
 from fsdp_migrate.planning.context import Study
 from fsdp_migrate.planning.edits import Code, code, join
 from fsdp_migrate.planning.model import Constructor, Decision
 from fsdp_migrate.planning.proposal import Proposal
-from fsdp_migrate.planning.rule import Finder, Rule
+from fsdp_migrate.planning.rule import Rule
 from fsdp_migrate.planning.shard_plan import DCP
 from fsdp_migrate.syntax.expressions import bind_arguments
 from fsdp_migrate.syntax.kinds import present
@@ -26,17 +26,11 @@ from fsdp_migrate.syntax.kinds import present
 RULE = Rule(
     code="FSDP303",
     name="load_state_dict",
-    handles=(
-        "FullyShardedDataParallel.load_state_dict",
-        "state that is loaded and not given back",
-    ),
-    finders=(Finder(125, loaded_in_place.find_states_loaded),),
+    handles=("FullyShardedDataParallel.load_state_dict",),
 )
 
 
 def decide(site: Site, study: Study) -> Decision:
-    if site.construct == loaded_in_place.CONSTRUCT:
-        return _loaded_in_place(site, study)
     held = sharded_parts(site.subject, site.module, study)
     found = study.models(site.subject, site.module)
     models = held.constructors or found.constructors
@@ -51,12 +45,7 @@ def decide(site: Site, study: Study) -> Decision:
     bound = None
     if isinstance(call, ast.Call):
         bound = bind_arguments(call, ("state_dict", "strict", "assign"))
-    if bound is None or "state_dict" not in bound:
-        problem = "its arguments cannot be read"
-    elif "assign" in bound:
-        problem = "assign=True would leave the optimizer with the old parameters"
-    elif _has_own_method(site, study):
-        problem = "the model's class has a load_state_dict of its own, which torch would call"
+    problem = _problem(site, bound, study) or problem
     if problem:
         return study.left(
             site,
@@ -88,11 +77,17 @@ def decide(site: Site, study: Study) -> Decision:
         message = "set_model_state_dict"
         whole = told.full if told else "True"
         new = _native(site, call, bound, models, setting, study, proposal, whole)
+    chosen = None
+    as_before = code("{c}", c=call)
     if not at_run_time and setting.kind == "FULL" and others:
-        as_before = code("{c}", c=call)
         chosen = other_wrappers.choice(
             new, as_before, site.subject, module, call, study, proposal, is_whole=not held
         )
+    elif message == "set_model_state_dict" and loaded_states.may_have_no_group(
+        call, module, models, study
+    ):
+        chosen = other_wrappers.by_group(new, as_before, module, call, proposal)
+    if chosen is not None:
         written: dict[str, Code | ast.expr | str] = {
             "a": chosen.where_true,
             "t": chosen.test,
@@ -108,16 +103,24 @@ def decide(site: Site, study: Study) -> Decision:
     return study.rewritten(site, RULE.code, message, proposal, models=models)
 
 
-def _loaded_in_place(site: Site, study: Study) -> Decision:
-    """``dcp.load(state)`` without a call that gives the state to the model, where it may be a
-    sharded one: a whole one is a copy, in FSDP2 too."""
-    models = study.models(site.subject, site.module).constructors
-    review = loaded_in_place.REVIEW
-    if loaded_in_place.goes_by_setting(site):
-        setting = settings_in_force.setting_at(site.reference, site.module, models, study)
-        setting = state_dict_settings.effective_setting(setting, models, study)
-        review = "" if setting.kind == "FULL" and not setting.problem else review
-    return study.kept_as_is(site, RULE.code, "kept", models=models, review=review)
+def _problem(site: Site, bound: dict[str, ast.expr] | None, study: Study) -> str:
+    """Why torch's function would not do what the call does, or an empty text."""
+    if bound is None or "state_dict" not in bound:
+        return "its arguments cannot be read"
+    if "assign" in bound:
+        return "assign=True would leave the optimizer with the old parameters"
+    if _is_among_others(site):
+        return "an FSDP2 model loads into its sharded parameters, and they are whole here"
+    if _has_own_method(site, study):
+        return "the model's class has a load_state_dict of its own, which torch would call"
+    return ""
+
+
+def _is_among_others(site: Site) -> bool:
+    """Whether it is loaded within ``summon_full_params`` of the very model, which does not go."""
+    blocks = site.module.table.ancestors(site.subject)
+    alone = any(gathered.only_loads(each, site.subject) for each in blocks)
+    return gathered.gathers(site.subject, site.module) and not alone
 
 
 def _has_own_method(site: Site, study: Study) -> bool:

@@ -5,6 +5,7 @@ from dataclasses import replace
 
 from fsdp_migrate.analysis.flow import access_path
 from fsdp_migrate.families.checkpoints import (
+    dcp_reads,
     expressed_settings,
     first_rank,
     held_optimizers,
@@ -43,13 +44,6 @@ ARGUMENTS = {
     "full_optim_state_dict": ("model", "optim", "optim_input", "rank0_only", "group"),
     "sharded_optim_state_dict": ("model", "optim", "group"),
 }
-
-LOADING = "torch.distributed.checkpoint"
-READERS = frozenset(
-    f"{LOADING}{part}.{name}"
-    for part in ("", ".state_dict_loader")
-    for name in ("load", "load_state_dict")
-)
 
 
 def decide(site: Site, study: Study) -> Decision:
@@ -234,7 +228,7 @@ def _is_read_into(site: Site, study: Study) -> bool:
     """Whether DCP reads a checkpoint further down in the same function."""
     function = enclosing_function(site.module, site.node)
     return any(
-        study.external(call.func, site.module) & READERS
+        study.external(call.func, site.module) & dcp_reads.READERS
         for call in site.module.table.calls
         if enclosing_function(site.module, call) is function
         and site.module.position(call) > site.position

@@ -6,20 +6,20 @@ from fsdp_migrate.analysis.flow import access_path
 from fsdp_migrate.families.checkpoints import (
     expressed_settings,
     held_optimizers,
+    loaded_optimizers,
     optimizer_states,
-    schedulers,
     settings_in_force,
     state_dict_settings,
+    torchs_loads,
     training_order,
 )
 from fsdp_migrate.families.modules import freezing
 from fsdp_migrate.families.names.deletions import drop_assignment
 from fsdp_migrate.fsdp1.site import Site
 from fsdp_migrate.planning.context import Study
-from fsdp_migrate.planning.edits import Code, code
-from fsdp_migrate.planning.model import Constructor, Decision
-from fsdp_migrate.planning.proposal import Proposal
-from fsdp_migrate.planning.rule import Rule
+from fsdp_migrate.planning.edits import code
+from fsdp_migrate.planning.model import Decision
+from fsdp_migrate.planning.rule import Finder, Rule
 from fsdp_migrate.planning.shard_plan import DCP
 from fsdp_migrate.syntax.kinds import present
 
@@ -31,11 +31,19 @@ RULE = Rule(
         "FullyShardedDataParallel.scatter_full_optim_state_dict",
         "FullyShardedDataParallel.shard_full_optim_state_dict",
         "FullyShardedDataParallel.flatten_sharded_optim_state_dict",
+        "torch's load of an optimizer's state",
     ),
+    finders=(Finder(126, torchs_loads.find_torchs_loads),),
 )
 
 
 def decide(site: Site, study: Study) -> Decision:
+    is_torchs = site.construct == torchs_loads.LOAD
+    return _separated(site, study) if is_torchs else _of_fsdp1(site, study)
+
+
+def _of_fsdp1(site: Site, study: Study) -> Decision:
+    """A conversion of FSDP1's, together with the load of its result."""
     name = site.construct.last
     load = optimizer_states.read_load(site, name, study)
     models = study.models_of_static(load.model, site.module).constructors
@@ -44,8 +52,8 @@ def decide(site: Site, study: Study) -> Decision:
     asked = setting if by_setting else state_dict_settings.DEFAULT
     told, at_run_time = expressed_settings.choose(asked, site, study, optim=True)
     alone = bool(load.problem) or at_run_time  # the conversion, without the load of its result
-    complete = load.model is not None and load.optimizer is not None and load.state is not None
-    problem = "" if complete else load.problem or "the optimizer is not passed"
+    is_complete = None not in (load.model, load.optimizer, load.state)
+    problem = "" if is_complete else load.problem or "the optimizer is not passed"
     if not problem and by_setting and not told and not at_run_time:
         problem = setting.problem
     if problem:
@@ -70,26 +78,37 @@ def decide(site: Site, study: Study) -> Decision:
     from_rank0 = "True" if only_rank0 else told.from_rank0 if told else ""
     if alone:
         message = "optim_state_dict_to_load" if at_run_time else "optimizer_state_to_load"
-        new = _converted(load, site, proposal, message, from_rank0)
+        new = loaded_optimizers.converted(load, site, proposal, message, from_rank0)
         proposal.replace(module, site.expression, new)
         return study.rewritten(site, RULE.code, message, proposal, models=models)
     model, optimizer, state = load.parts
     held = held_optimizers.held_optimizer(optimizer, module, study)
     message, unread = "set_optimizer_state_dict", ""
-    path = access_path(model)
-    followed = path is not None and training_order.follows_model_state(site, path)
+    followed = training_order.follows_model_state(site, access_path(model) or "")
     if training_order.may_follow_evaluation(site.node, module, study) and not followed:
         training_order.reshard_before(site.statement, model, site, study, proposal)
     if held.problem:  # its own load_state_dict takes a state of its own parameters
-        new = _loaded_by_itself(load, site, proposal, from_rank0)
+        new = loaded_optimizers.loaded_by_itself(load, site, proposal, from_rank0)
         message = "optimizer_state_to_load"
     else:
-        unread = _know_settings_of_schedulers(held, optimizer, site, study, proposal)
+        unread = loaded_optimizers.know_settings_of_schedulers(
+            held, optimizer, site, study, proposal
+        )
         if sharded:
             function = proposal.name(module, DCP, message, site.node)
             new = code("{f}({m}, {o}, {s})", f=function, m=model, o=held.of(optimizer), s=state)
         else:
-            new = _loaded(load, held, site, study, proposal, models, told, from_rank0)
+            new = loaded_optimizers.loaded(
+                load,
+                held,
+                site,
+                study,
+                proposal,
+                models,
+                told,
+                from_rank0,
+                lacks=freezing.is_frozen_in_between(study),
+            )
     target = present(load.target)
     review = unread or (
         "" if held.problem else optimizer_states.without_closure(optimizer, site, study)
@@ -107,94 +126,11 @@ def decide(site: Site, study: Study) -> Decision:
     return study.rewritten(site, RULE.code, message, proposal, models=models, review=review)
 
 
-def _know_settings_of_schedulers(
-    held: held_optimizers.Held, optimizer: ast.expr, site: Site, study: Study, proposal: Proposal
-) -> str:
-    """Give the groups ``initial_lr``, which a scheduler adds: torch loads the settings that the
-    optimizer has. Others are an error, or with broadcast_from_rank0 missing on all other ranks.
-
-    Returns:
-        What is to be judged where that is not known: DCP refuses a file without the setting.
-    """
-    path = access_path(optimizer)
-    scheduled = schedulers.is_scheduled(optimizer, site.module, study)
-    if path is None or scheduled is False:
-        return ""
-    reads = [site.module.table.statement(read) for read in optimizer_states.sharded_reads(site)]
-    if reads and scheduled is None:
-        return "make schedulers before this: initial_lr is read only where the optimizer has it"
-    group = proposal.fresh(site.module, site.node, "group", loop=True)
-    loop = 'for {g} in {o}.param_groups:\n    {g}.setdefault("initial_lr", {g}["lr"])'
-    read = next(iter(reads), site.statement)  # what is read is what the optimizer has by then
-    block = site.module.table.parents[site.statement]
-    around = (read, *site.module.table.ancestors(read))
-    beside = (each for each in around if site.module.table.parents.get(each) is block)
-    statement = next((each for each in beside if isinstance(each, ast.stmt)), read)
-    proposal.insert_before(site.module, statement, code(loop, g=group, o=held.of(path)))
-    return ""
-
-
-def _converted(
-    load: optimizer_states.Load, site: Site, proposal: Proposal, name: str, from_rank0: str
-) -> Code:
-    """This rank's part of a state, as the optimizer's own method takes it."""
-    model, optimizer, state = load.parts
-    return code(
-        "{f}({m}, {o}, {s}{r})",
-        f=proposal.support(site.module, name, site.node),
-        m=model,
-        o=optimizer,
-        s=state,
-        r=f", from_rank0={from_rank0}" if from_rank0 else "",
-    )
-
-
-def _loaded_by_itself(
-    load: optimizer_states.Load, site: Site, proposal: Proposal, from_rank0: str
-) -> Code:
-    """The call of the optimizer's own method with what is converted for it."""
-    name = "optimizer_state_to_load"
-    converted = _converted(load, site, proposal, name, from_rank0)
-    return code("{o}.load_state_dict({c})", o=present(load.optimizer), c=converted)
-
-
-def _loaded(
-    load: optimizer_states.Load,
-    held: held_optimizers.Held,
-    site: Site,
-    study: Study,
-    proposal: Proposal,
-    models: frozenset[Constructor],
-    told: expressed_settings.Expressed | None,
-    from_rank0: str,
-) -> Code:
-    """The call that loads a whole state, or what only the running program knows to be one.
-
-    SGD without momentum has none, which torch refuses, as it does a state that lacks some
-    parameters'; without ``strict`` it counts a step for these.
-    """
-    module = site.module
-    model, optimizer, state = load.parts
-    kinds = optimizer_states.kinds(held.values, study)
-    given, whole = code("{s}", s=state), code(told.full if told else "True")
-    if freezing.is_frozen_in_between(study):  # a file may lack the states of what was frozen
-        return _loaded_by_itself(load, site, proposal, from_rank0)
-    if told and (kinds.may_be_empty or kinds.depends):
-        return _loaded_by_itself(load, site, proposal, from_rank0)
-    is_named = not any(isinstance(node, ast.Call) for node in ast.walk(state))
-    if kinds.may_be_empty and (from_rank0 or not (kinds.is_empty or is_named)):
-        return _loaded_by_itself(load, site, proposal, from_rank0)
-    if (kinds.may_be_empty or kinds.depends) and not (from_rank0 or kinds.is_empty) and is_named:
-        whole = code('bool({s}["state"])', s=state)
-    if kinds.counts_steps and optimizer_states.may_share_steps(models, study):
-        separate = proposal.support(module, "separate_steps", site.node)
-        given = code("{f}({s})", f=separate, s=state)
-    options = code("")
-    if not kinds.is_empty:
-        maker = proposal.name(module, DCP, "StateDictOptions", site.node)
-        source = f", broadcast_from_rank0={from_rank0}" if from_rank0 else ""
-        options = code(", options={o}(full_state_dict={w}{b})", o=maker, w=whole, b=source)
-    function = proposal.name(module, DCP, "set_optimizer_state_dict", site.node)
-    return code(
-        "{f}({m}, {p}, {s}{o})", f=function, m=model, p=held.of(optimizer), s=given, o=options
-    )
+def _separated(site: Site, study: Study) -> Decision:
+    """What torch's function is given, with a ``step`` for each parameter."""
+    proposal, message = study.proposal(), "separate_steps"
+    function = proposal.support(site.module, message, site.node)
+    new = code("{f}({s})", f=function, s=site.expression)
+    proposal.replace(site.module, site.expression, new)
+    models = torchs_loads.models_of(site.subject, site.module, study)
+    return study.rewritten(site, RULE.code, message, proposal, models=models)

@@ -28,10 +28,14 @@ RULE = Rule(code="FSDP499", name="no_rule", handles=("*",), since="2.4")
 
 
 HANDLES = (
-    "go over the parameters instead; to free or gather a unit, call reshard() or unshard() of the "
-    "module, which do no harm to one that is replicated"
+    "to move the parameters, call model.to(device): p.data = ... does nothing to a sharded one; to "
+    "free or gather a unit, call reshard() or unshard() of the module, which do no harm to one "
+    "that is replicated; for anything else go over the parameters"
 )
-FLAT_HELP = "go over the parameters instead, which are DTensors of their own name and shape"
+FLAT_HELP = (
+    "go over the parameters instead, which are DTensors of their own name and shape: change them "
+    "in place and move them by model.to(device), for p.data = ... does nothing to a sharded one"
+)
 # What to use in place of an attribute that FSDP2 models have not.
 INSTEAD = {
     "_handle": HANDLES,

@@ -10,6 +10,7 @@ from fsdp_migrate.analysis.module import Module
 from fsdp_migrate.families.parameters import whole_reads
 from fsdp_migrate.families.training_loop.gathered_roots import may_stay_gathered, reshard_line
 from fsdp_migrate.families.training_loop.training_before import only_model_was_trained
+from fsdp_migrate.families.wrapping import gathered
 from fsdp_migrate.families.wrapping.computing_methods import Methods
 from fsdp_migrate.families.wrapping.entry_methods import entries
 from fsdp_migrate.fsdp1.site import Site
@@ -85,6 +86,14 @@ def _without_context(
         return None
     if study.may_ignore(models) or any(c.may_have("cpu_offload") for c in models):
         return None
+    kept = {n: v for n, v in flags.items() if n != "with_grads"}
+    if gathered.only_loads(block, model) and all(
+        n == "writeback" and _is(True, v, site, study) for n, v in kept.items()
+    ):
+        proposal = study.proposal()
+        proposal.unwrap(site.module, block, block.items.index(item))
+        message = "context removed: the load is of sharded parameters"
+        return study.rewritten(site, RULE.code, message, proposal, models=models)
     if "recurse" in flags:  # parameters of other units stay this rank's part
         return None
     written = flags.get("writeback")

@@ -6,6 +6,7 @@ from typing import TypeGuard
 
 from fsdp_migrate.families.modules import freezing
 from fsdp_migrate.families.parameters import (
+    assigned_data,
     gathered_gradients,
     parameter_hooks,
     parameter_uses,
@@ -58,6 +59,7 @@ RULE = Rule(
         "parameter statistic",
         "parameter data",
         "parameter data that is kept",
+        "data assigned to a picked parameter",
         "data of a whole parameter",
         "parameter update",
         "copy of parameters",
@@ -81,6 +83,7 @@ RULE = Rule(
         Finder(62, find_communicated),
         Finder(65, picked_parameters.find_picked_parameters),
         Finder(70, writes.find_parameter_writes),
+        Finder(71, assigned_data.find_assigned_data),
         Finder(75, freezing.find_freezing),
         Finder(76, gathered_gradients.find_gathered_gradients),
         Finder(78, parameter_hooks.find_parameter_hooks),
@@ -178,6 +181,15 @@ def decide(site: Site, study: Study) -> Decision:
             RULE.code,
             "it assigns to .data, which does nothing to a sharded parameter",
             "copy its part of the vector to each parameter in place",
+            models=models,
+            quiet=True,
+        )
+    if site.construct == assigned_data.ASSIGNED:
+        return study.left(
+            site,
+            RULE.code,
+            "assigning to .data of a sharded parameter does nothing",
+            "copy to it in place; where it only moves, call model.to(device)",
             models=models,
             quiet=True,
         )

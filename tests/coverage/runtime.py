@@ -737,10 +737,29 @@ ROWS = (
         "FSDP499",
         state("rekey_optim_state_dict"),
     ),
-    nothing(
+    review(
         "2.2",
-        "optim.state_dict() and optim.load_state_dict() by themselves",
-        "kept: shards under indices, of this number of ranks; loud with FSDP1's old files",
+        "optim.state_dict() and optim.load_state_dict() by themselves, each rank's own file",
+        "kept: shards under indices, of this number of ranks; FSDP1's old files are loud",
+        "FSDP312",
+        "a file of each rank's own",
+        "test_resumed.py::test_a_state_that_each_rank_saves_is_resumed_and_fsdp1s_is_refused",
+    ),
+    review(
+        "2.2",
+        "optim.state_dict() that one rank saves for all",
+        "get_optimizer_state_dict, full, on every rank; FSDP1's file had rank 0's part, silently",
+        "FSDP312",
+        "in one dictionary with the model",
+        "test_resumed.py::test_a_state_that_one_rank_saves_is_whole",
+    ),
+    review(
+        "2.2",
+        "dcp.load into states of FSDP1's that nothing loads afterwards",
+        "kept: weights and moments change now, the learning rate does not; FSDP1 changed nothing",
+        "FSDP313",
+        "a state of torch's own function",
+        "test_resumed.py::test_what_is_read_and_not_loaded_is_marked",
     ),
     rewritten(
         "2.2",

@@ -83,6 +83,7 @@ def training() -> frozenset[str]:
         test_norm_inputs,
         test_programs,
         test_replicated_states,
+        test_resumed,
         test_told_kinds,
         test_weights,
     )
@@ -97,7 +98,13 @@ def training() -> frozenset[str]:
             "plain_names_picked_nothing_in_fsdp1[first]",
         )
     ]
-    for module in (test_group_writes, test_holders, test_replicated_states, test_told_kinds):
+    for module in (
+        test_group_writes,
+        test_holders,
+        test_replicated_states,
+        test_resumed,
+        test_told_kinds,
+    ):
         file = module.__name__.rpartition(".")[2]
         found += [f"{file}.py::{name}" for name in dir(module) if name.startswith("test_")]
     across = "test_holders.py::test_they_give_and_take_whole_states"

@@ -171,3 +171,60 @@ def test_what_fsdp1_dropped_in_whole_parameters_is_marked(change: str) -> None:
 )
 def test_other_code_for_whole_parameters_is_not(source: str) -> None:
     assert "FSDP1 dropped" not in rewritten(source)
+
+
+PICKED = """\
+import torch
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+
+def train(net, new, plain):
+BEFORE
+    model = FSDP(net)
+AFTER
+"""
+
+
+def picked(after: str, before: str = "pass") -> str:
+    both = [("AFTER", after), ("BEFORE", before)]
+    text = PICKED
+    for place, code in both:
+        lines = "\n".join(f"    {line}" for line in code.splitlines())
+        text = text.replace(place, lines)
+    return text
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "params = list(model.parameters())\nparams[0].data = new",
+        "p = next(model.parameters())\np.data = new",
+        "named = dict(model.named_parameters())\nnamed['head'].data = new",
+        "model.get_parameter('head').data = new",
+        "[setattr(p, 'data', p.data.cpu()) for p in model.parameters()]",
+        "for m in model.modules():\n    if hasattr(m, 'weight'):\n        m.weight.data = new",
+    ],
+)
+def test_data_of_parameters_that_are_picked_out_is_left(code: str) -> None:
+    """``p.data = x`` does nothing to a sharded parameter, and says nothing."""
+    _, after = migrate({"train.py": picked(code)})
+    text = " ".join(after["train.py"].replace("#", "").split())
+    assert "Assigning to .data of a sharded parameter does nothing" in text
+    # Before the model is sharded, and of another model, it does what it did.
+    earlier = code.replace("model.", "net.")
+    assert "Assigning to" not in rewritten(picked("pass", earlier))
+    assert "Assigning to" not in rewritten(picked(code.replace("model.", "plain.")))
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "batch = next(iter(new))\nbatch.data = plain",
+        "new[0].data = plain",
+        "setattr(new, 'data', plain)",
+        "setattr(model, 'data', plain)",
+        "norm = plain(model.parameters())\nnorm.data = new",
+    ],
+)
+def test_data_of_other_things_is_not(code: str) -> None:
+    assert "Assigning to" not in rewritten(picked(code))

@@ -269,3 +269,16 @@ def test_a_load_into_something_else_is_not() -> None:
         "load(path, make(), torch.nn.Linear(2, 2))\nmodel = FSDP(net)\n"
     )
     assert not any("whole tensors" in line.lower() for line in said)
+
+
+@pytest.mark.parametrize(("sharded", "is_named"), [("part", False), ("part.head", True)])
+def test_a_load_into_what_the_function_shards_with_fsdp2_is_not(
+    sharded: str, is_named: bool
+) -> None:
+    _, said = run(
+        "from torch.distributed.fsdp import fully_shard\n\n\n"
+        "def build(parts):\n    for part in parts:\n"
+        f"        fully_shard({sharded})\n        part.load_state_dict(read(part))\n\n\n"
+        "BUILDERS = {'two': build}\nmodel = FSDP(net)\nBUILDERS[name](model)\n"
+    )
+    assert any("whole tensors" in line.lower() for line in said) is is_named

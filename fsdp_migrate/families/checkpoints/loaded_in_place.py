@@ -26,10 +26,6 @@ CONSTRUCT = Construct.parse("state that is loaded and not given back")
 LOADS = frozenset({"load", "load_state_dict"})
 GIVES = frozenset({"get_state_dict", "get_model_state_dict", "get_optimizer_state_dict"})
 STATICS = frozenset({"optim_state_dict", "sharded_optim_state_dict"})
-REVIEW = (
-    "nothing gives this state back: FSDP1's was a copy, and loading it changed nothing; a sharded "
-    "state of an FSDP2 model has its own tensors in it, which are loaded here"
-)
 
 
 def find_states_loaded(study: Study, module: Module) -> Iterator[Site]:

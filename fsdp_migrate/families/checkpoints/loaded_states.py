@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 
 from fsdp_migrate.analysis.module import Module
 from fsdp_migrate.families.checkpoints.snapshots import LOOPS
@@ -10,6 +11,11 @@ from fsdp_migrate.families.wrapping import offloading
 from fsdp_migrate.fsdp1.references import enclosing_function
 from fsdp_migrate.planning.context import Study
 from fsdp_migrate.planning.model import Constructor
+from fsdp_migrate.syntax.trees import FUNCTIONS
+
+GROUP = "init_process_group"
+OTHER_TESTS = re.compile(r"is_initialized|is_available|__name__")  # which do not choose
+CALLERS = 3  # how many callers up a condition is looked for
 
 
 def is_read_again(state: ast.expr, load: ast.Call, module: Module) -> bool:
@@ -58,6 +64,46 @@ def _is_of_another_key(name: ast.Name, key: object, module: Module) -> bool:
 def _is_part(value: ast.expr, name: str) -> bool:
     """``saved = saved["model"]``."""
     return any(isinstance(node, ast.Name) and node.id == name for node in ast.walk(value))
+
+
+def may_have_no_group(
+    load: ast.Call, module: Module, models: frozenset[Constructor], study: Study
+) -> bool:
+    """Whether a program may load without a process group, into a model that is not wrapped then:
+    ``if distributed: dist.init_process_group(...); model = FSDP(model)``."""
+    started = study.cache(_groups)
+    if not started or not all(_conditions(*each, study) for each in started):
+        return False
+    here = _conditions(load, module, study)
+    wrapped = [_conditions(each.node, each.module, study) for each in models]
+    return any(around and here.isdisjoint(around) for around in wrapped)
+
+
+def _groups(study: Study) -> list[tuple[ast.AST, Module]]:
+    """The calls that make the process group of all ranks."""
+    return [
+        (call, module)
+        for module in study.project.modules
+        for call in module.table.calls_by_name.of({GROUP})
+    ]
+
+
+def _conditions(
+    node: ast.AST, module: Module, study: Study, depth: int = CALLERS
+) -> frozenset[str]:
+    """The conditions under which code runs, in its function and wherever that is called."""
+    found: set[str] = set()
+    child = node
+    for parent in module.table.ancestors(node):
+        if isinstance(parent, (ast.If, ast.IfExp)) and child is not parent.test:
+            found.add(ast.unparse(parent.test))
+        if isinstance(parent, FUNCTIONS):
+            callers = study.tracer.callers(parent, module) if depth else []
+            above = [_conditions(c.call, c.module, study, depth - 1) for c in callers]
+            found |= frozenset.intersection(*above) if above else frozenset()
+            break
+        child = parent
+    return frozenset(test for test in found if not OTHER_TESTS.search(test))
 
 
 def needs_support(

@@ -48,6 +48,12 @@ def choice(
     return Choice(code("isinstance({m}, {n})", m=model, n=name), own, sharded)
 
 
+def by_group(sharded: Code, own: Code, module: Module, near: ast.AST, proposal: Proposal) -> Choice:
+    """What is done where there is a process group, and where there is none and so no FSDP."""
+    dist = proposal.module_name(module, "torch.distributed", "dist", near)
+    return Choice(code("{d}.is_initialized()", d=dist), sharded, own)
+
+
 def _compiles(study: Study) -> bool:
     """Whether any file may compile a model: what ``torch.compile`` gives is no ``FSDPModule``."""
     return any(

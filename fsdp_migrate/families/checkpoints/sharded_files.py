@@ -32,14 +32,32 @@ def review(setting: Setting, models: Iterable[Constructor], study: Study, module
     island = study.project.island(module)
     known = study.cache(_known)
     if island not in known:
-        near = [m for m in study.project.modules if study.project.island(m) == island]
-        known[island] = any(map(_asks_for_sharded, near)) or (
-            any(_has_files(m, study) for m in near) and not any(_has_dcp(m, study) for m in near)
+        known[island] = any(map(_asks_for_sharded, _beside(module, study)))
+    return OTHERS if known[island] or are_torchs(module, study) else ""
+
+
+def are_torchs(module: Module, study: Study) -> bool:
+    """Whether the project around a file reads or writes files with ``torch``, and none with DCP."""
+    known = study.cache(_known_files)
+    island = study.project.island(module)
+    if island not in known:
+        near = _beside(module, study)
+        known[island] = any(_has_files(m, study) for m in near) and not any(
+            _has_dcp(m, study) for m in near
         )
-    return OTHERS if known[island] else ""
+    return known[island]
+
+
+def _beside(module: Module, study: Study) -> list[Module]:
+    island = study.project.island(module)
+    return [m for m in study.project.modules if study.project.island(m) == island]
 
 
 def _known(study: Study) -> dict[object, bool]:
+    return {}
+
+
+def _known_files(study: Study) -> dict[object, bool]:
     return {}
 
 

@@ -48,6 +48,14 @@ def is_discarded(node: ast.AST, module: Module) -> bool:
     return False
 
 
+def only_loads(block: ast.AST, model: ast.expr) -> bool:
+    """Whether all that a ``with`` does is to load a state into a model."""
+    match block:
+        case ast.With(body=[ast.Expr(value=ast.Call(func=ast.Attribute(attr=attr, value=given)))]):
+            return attr == "load_state_dict" and ast.dump(given) == ast.dump(model)
+    return False
+
+
 def gathers(model: ast.expr, module: Module) -> bool:
     """Whether an expression for a model stands in a ``with`` of its function that makes the
     parameters of that very model whole."""
