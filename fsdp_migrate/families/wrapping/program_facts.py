@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 
 from fsdp_migrate.analysis.values import Constant, Made
+from fsdp_migrate.families.wrapping import refused_modules
 from fsdp_migrate.families.wrapping.enclosing_models import Role, role
 from fsdp_migrate.families.wrapping.model_contents import (
     may_have_batch_norm,
@@ -35,6 +36,8 @@ def lacking(constructor: Constructor, study: Study) -> frozenset[str]:
     told = study.project.mentions("_module_classes_to_ignore")
     if wraps and not (told or any(may_have_batch_norm(*w, study) for w in wraps)):
         found.add("HAS_BATCH_NORM")
+    if wraps and not refused_modules.doubt_of_container(constructor, study):
+        found.add("HAS_BARE_LISTS")
     if wraps and not any(may_have_float_buffers(*w, study) for w in wraps):
         found.add("HAS_FLOAT_BUFFERS")
     if "HAS_CUSTOM_POLICIES" not in found or not _is_precision_in_sight(constructor, study):
