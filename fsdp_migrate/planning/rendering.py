@@ -193,6 +193,8 @@ def _shared_arguments(plan: ShardPlan, lines: list[Code]) -> list[Code]:
     simple = len(pairs) == 1 and len(pairs[0].preview()) <= 45 and "**" not in plan.everywhere
     if not repeated or simple:
         return pairs
+    if set(plan.everywhere) == {"**"} and plan.everywhere["**"].preview().isidentifier():
+        return pairs
     name = plan.fresh("fsdp_kwargs")
     if set(plan.everywhere) == {"**"}:
         lines.append(code("{n} = {v}", n=name, v=plan.everywhere["**"]))

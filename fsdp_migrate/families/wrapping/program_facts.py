@@ -36,8 +36,6 @@ def lacking(constructor: Constructor, study: Study) -> frozenset[str]:
     told = study.project.mentions("_module_classes_to_ignore")
     if wraps and not (told or any(may_have_batch_norm(*w, study) for w in wraps)):
         found.add("HAS_BATCH_NORM")
-    if wraps and not refused_modules.doubt_of_container(constructor, study):
-        found.add("HAS_BARE_LISTS")
     if wraps and not any(may_have_float_buffers(*w, study) for w in wraps):
         found.add("HAS_FLOAT_BUFFERS")
     if "HAS_CUSTOM_POLICIES" not in found or not _is_precision_in_sight(constructor, study):
@@ -73,7 +71,12 @@ def _of_program(study: Study) -> dict[str, bool]:
     by_position = any(len(call.args) > DTYPES for call in given)
     is_hidden = by_position or mentions("setattr")  # set by its place, or by a name in a variable
     casts = ("cast_forward_inputs", "cast_root_forward_inputs")
+    held = any(
+        constructor.has_module and refused_modules.doubt_of_container(constructor, study)
+        for constructor in study.constructors.values()
+    )
     return {
+        "HAS_BARE_LISTS": not held,
         "HAS_CAST_SETTINGS": not (is_hidden or mentions(*casts)),
         "HAS_LOW_PRECISION_GRADS": not (is_hidden or mentions("keep_low_precision_grads")),
         "HAS_CUSTOM_POLICIES": not mentions("CustomPolicy", "_Policy"),
