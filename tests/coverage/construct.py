@@ -210,7 +210,7 @@ ROWS = (
         "its units are sharded, each a root; it stays as it is",
         "FSDP101",
         "a list of modules whose units are called one by one",
-        "tests/training/test_bare_lists.py::test_units_of_a_list_train_the_same",
+        "test_bare_lists.py::test_units_of_a_list_train_the_same[written-True-]",
     ),
     nothing("1", "fully_shard([ModuleList])", "a list of modules is never emitted"),
     left("1", "a scripted module", "left", "FSDP101", "a scripted module"),
