@@ -9,7 +9,7 @@ from dataclasses import replace
 from packaging.version import Version
 
 from fsdp_migrate.families.subclasses import forwarding_subclasses
-from fsdp_migrate.families.wrapping import dictionary_entries, run_time
+from fsdp_migrate.families.wrapping import dictionary_entries, refused_modules, run_time
 from fsdp_migrate.fsdp1 import api as fsdp1
 from fsdp_migrate.fsdp1.construct import Construct
 from fsdp_migrate.fsdp1.site import Site
@@ -43,6 +43,7 @@ def decide(site: Site, study: Study) -> list[Decision]:
         study.unwritten.append(constructor)
         return [_too_new(site, constructor, study) or ask(site, study)]
     plan = study.plans[constructor] = ShardPlan(constructor, study.proposal())
+    plan.is_bare = bool(refused_modules.doubt_of_container(constructor, study))
     repeats = plan.place is not None and present(constructor.dictionary).written is not None
     if constructor.dictionary is not None:
         plan.names |= constructor.dictionary.names

@@ -39,18 +39,19 @@ def render(plan: ShardPlan) -> None:
     target = single_target(statement, constructor.call)
     in_place = plan.is_in_place
     module = constructor.module
+    root = [] if plan.is_bare else [call]
     if plan.behind is not None:
         first = 1 if plan.hoisted else 0  # the model itself is made where it was
         proposal.replace_statement(module, statement, *lines[:first])
-        proposal.insert_after(module, plan.behind, *lines[first:], call, *after)
+        proposal.insert_after(module, plan.behind, *lines[first:], *root, *after)
     elif in_place and isinstance(statement, ast.Assign):
-        proposal.replace_statement(module, statement, *lines, call, *after)
+        proposal.replace_statement(module, statement, *lines, *root, *after)
     elif target is not None and isinstance(statement, (ast.Assign, ast.AnnAssign)):
         proposal.insert_before(module, statement, *lines)
         proposal.replace(module, constructor.call, call)
         proposal.insert_after(module, statement, *after)
     elif after:
-        proposal.insert_before(module, statement, *lines, call, *after)
+        proposal.insert_before(module, statement, *lines, *root, *after)
         proposal.replace(module, constructor.call, plan.model)
     else:
         proposal.insert_before(module, statement, *lines)
@@ -68,6 +69,7 @@ def statements(plan: ShardPlan) -> tuple[list[Code], Code, list[Code]]:
     lines += _loop(plan, fully_shard, _unpacked_last([*units, *shared]))
     arguments = [plan.model, *_unpacked_last([*root, *shared])]
     call = code("{f}({args})", f=fully_shard, args=join(", ", arguments))
+    call = plan.model if plan.is_bare else call
     return lines, call, [*plan.after, *plan.finish]
 
 
@@ -134,11 +136,11 @@ def _precision(plan: ShardPlan, lines: list[Code]) -> tuple[list[Code], list[Cod
     has_units = bool(plan.targets or plan.walk or plan.batch_norm or plan.parts_elsewhere)
     if not has_units:
         return [], [code("mp_policy={p}", p=root_policy(plan, precision))]
-    if precision.inline:
-        name = plan.fresh("mp_policy")
-        lines.append(code("{n} = {p}", n=name, p=policy))
-        policy = code("{n}", n=name)
-        precision = Precision(policy, same=precision.same)
+    if precision.inline or (plan.is_bare and not precision.same and not plan.spread_precision):
+        given = root_policy(plan, precision) if plan.is_bare else policy
+        policy = code("{n}", n=plan.fresh("mp_policy" if precision.inline else "root_mp_policy"))
+        lines.append(code("{n} = {p}", n=policy, p=given))
+        precision = Precision(policy, same=precision.same or plan.is_bare)
         plan.precision = precision
     units = [code("mp_policy={p}", p=policy)]
     if precision.same:
@@ -166,7 +168,7 @@ def _with_dictionary(
     if present(plan.precision).same:
         return [spread], [spread]
     other = code('**{{**{d}, "mp_policy": {p}}}', d=plan.spread, p=root[0].parts["p"])
-    return [spread], [other]
+    return [other if plan.is_bare else spread], [other]
 
 
 def _unpacked_last(arguments: list[Code]) -> list[Code]:
@@ -190,6 +192,8 @@ def _shared_arguments(plan: ShardPlan, lines: list[Code]) -> list[Code]:
     repeated = plan.targets is not None or plan.walk is not None
     simple = len(pairs) == 1 and len(pairs[0].preview()) <= 45 and "**" not in plan.everywhere
     if not repeated or simple:
+        return pairs
+    if set(plan.everywhere) == {"**"} and plan.everywhere["**"].preview().isidentifier():
         return pairs
     name = plan.fresh("fsdp_kwargs")
     if set(plan.everywhere) == {"**"}:

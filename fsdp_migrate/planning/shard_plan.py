@@ -86,6 +86,7 @@ class ShardPlan:
     asks_ignored: bool = False  # some statement asks for them by name
     offloads: Code | None = None  # whether parameters stay on the CPU, as an expression
     from_rank0: bool = False  # only rank 0 has the weights
+    is_bare: bool = False  # a container without a forward: its units are sharded, each a root
     unit_classes: Code | None = None  # how the classes of the units are written in the loop
     behind: ast.stmt | None = None  # the later statement behind which the model is sharded
     parts_elsewhere: bool = False  # other calls shard parts with the same arguments
@@ -231,7 +232,7 @@ class ShardPlan:
     @property
     def _is_one_call(self) -> bool:
         parts = (self.targets, self.walk, self.before, self.after, self.finish)
-        return not any(parts) and not self.batch_norm
+        return not (any(parts) or self.batch_norm or self.is_bare)
 
     @property
     def is_in_place(self) -> bool:

@@ -28,6 +28,7 @@ from torch.distributed.fsdp import (
 from torch.distributed.tensor import DTensor, Replicate, distribute_tensor
 
 # What a program may have. Of one that is known to have none, the code for it is not written.
+HAS_BARE_LISTS = True  # lists of modules, without a forward, that are sharded
 HAS_BATCH_NORM = True
 HAS_CAST_SETTINGS = True  # for the inputs of forwards
 HAS_CUSTOM_POLICIES = True
@@ -165,8 +166,10 @@ def shard(
     if HAS_BATCH_NORM and mixed_precision is not None and auto_wrap_policy is not None:
         norms = tuple(mixed_precision._module_classes_to_ignore)
     units = _units(module, auto_wrap_policy, norms, ignored, ignored_params)
+    # Nothing gathers what is no unit of a list: each unit of it is called by itself.
+    is_bare = HAS_BARE_LISTS and holder is None and _is_bare(module)
     for unit, overrides in units.items():
-        kwargs = {**root_kwargs, **_precision_kwargs(mixed_precision, is_root=False)}
+        kwargs = {**root_kwargs, **_precision_kwargs(mixed_precision, is_root=is_bare)}
         if isinstance(unit, norms):
             # Computed in fp32, handed on in the dtype of the units around.
             policy = MixedPrecisionPolicy(
@@ -185,7 +188,8 @@ def shard(
                 is_root=False,
             )
         shard_unit(unit, unit, kwargs)
-    shard_unit(module, holder or module, root_kwargs)
+    if not is_bare:
+        shard_unit(module, holder or module, root_kwargs)
     if use_orig_params:
         for name, parameter in module.named_parameters():
             vars(parameter).update(attributes.get(name, {}))

@@ -82,6 +82,9 @@ def _modules(site: Site, study: Study) -> Decision:
         return study.rewritten(site, RULE.code, "root_units", proposal, models=models)
     kind = proposal.name(site.module, PACKAGE, "FSDPModule", site.reference)
     name = proposal.fresh(site.module, call, "m")
+    if name != "m":  # a comprehension has names of its own: any will do that it does not read
+        read = {kind, *(n.id for n in ast.walk(call) if isinstance(n, ast.Name))}
+        name = next(n for n in ("module", "unit", "m", name) if n not in read)
     new = code("[{v} for {v} in {m}.modules() if isinstance({v}, {k})]", v=name, m=model, k=kind)
     proposal.replace(site.module, call, new)
     return study.rewritten(site, RULE.code, "the FSDPModules", proposal, models=models)

@@ -81,7 +81,10 @@ def decide(site: Site, study: Study) -> Decision:
             help = "write the loop over the modules at the call"
             return study.left(site, RULE.code, problem, help, models=models)
         message = "a function shards it, and others"
-        return study.rewritten(site, RULE.code, message, plan.proposal, models=models)
+        review = refused_modules.doubt_of_container(constructor, study)
+        return study.rewritten(
+            site, RULE.code, message, plan.proposal, models=models, review=review
+        )
     if not plan.is_compact:
         problem = placement_problem(constructor, plan.once)
         if problem:
@@ -95,4 +98,7 @@ def decide(site: Site, study: Study) -> Decision:
     if late is not None:
         checkpointing.move_sharding_behind(plan, late, study)
     render(plan)
-    return study.rewritten(site, RULE.code, "fully_shard", plan.proposal, models=models)
+    review = refused_modules.doubt_of_container(constructor, study)
+    return study.rewritten(
+        site, RULE.code, "fully_shard", plan.proposal, models=models, review=review
+    )

@@ -2,7 +2,7 @@
 
 import ast
 
-from fsdp_migrate.families.wrapping import device_code, devices, strategies
+from fsdp_migrate.families.wrapping import device_code, devices
 from fsdp_migrate.fsdp1.site import Site
 from fsdp_migrate.planning.context import Study
 from fsdp_migrate.planning.edits import code
@@ -22,9 +22,7 @@ def decide(site: Site, study: Study) -> Decision:
     has_mesh = plan.constructor.has("device_mesh") or grouped
     made_current = device_code.make_current(plan, study)
     if not device.is_accelerator and not has_mesh:
-        asked = plan.constructor.has("sharding_strategy")
-        at_run_time = asked and not strategies.strategies_of(plan.constructor, study)
-        if "mesh" not in plan.everywhere and not at_run_time:  # sharding_kwargs makes its own
+        if not plan.everywhere.keys() & {"mesh", "**"}:  # each strategy may have its own
             _explicit_mesh(plan, study)
         return study.rewritten(site, RULE.code, "the mesh says which device")
     if made_current:

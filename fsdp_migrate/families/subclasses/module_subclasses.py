@@ -139,7 +139,8 @@ def construct(site: Site, study: Study) -> list[Decision]:
     constructor = study.constructors[site.node]
     models = frozenset({constructor})
     proposal = study.proposal()
-    base = proposal.support(site.module, run_time.CLASS, site.mention)
+    never = frozenset({"HAS_BARE_LISTS"})  # the wrapper is the outermost unit, and has a forward
+    base = proposal.support(site.module, run_time.CLASS, site.mention, never)
     proposal.replace(site.module, site.mention, code("{b}", b=base))
     added: list[Code] = []
     review = run_time.place_among_models(constructor, study, added)

@@ -6,8 +6,8 @@ import ast
 import re
 from dataclasses import dataclass, field
 
-from fsdp_migrate.analysis.values import Class, Function
 from fsdp_migrate.families.wrapping import entry_edits, returned_dictionaries
+from fsdp_migrate.families.wrapping.assigned_strategies import may_start_between
 from fsdp_migrate.families.wrapping.entries_at_call import AtCall, PlanCode
 from fsdp_migrate.families.wrapping.entry_edits import Lines, Pairs
 from fsdp_migrate.families.wrapping.keyword_dictionaries import SEVERAL
@@ -235,19 +235,7 @@ def _is_too_early(entry: Entry, new: Added, plan: ShardPlan, study: Study) -> bo
     if not new.setup:
         return False
     made = plan.constructor.maker or entry.statement
-    module = plan.constructor.module
-    within = module.table.scope_of(plan.constructor.call).home()
-    for call in module.table.calls:
-        between = made.lineno < call.lineno < plan.constructor.call.lineno
-        if not between or module.table.within[call].home() is not within:
-            continue
-        if "torch.distributed.init_process_group" in study.external(call.func, module):
-            return True
-        if any(isinstance(v, (Function, Class)) for v in study.values(call.func, module)) and any(
-            each.mentions("init_process_group") for each in study.project.modules
-        ):
-            return True
-    return False
+    return may_start_between(made, plan.constructor, study)
 
 
 def _has_units(plan: ShardPlan) -> bool:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 
 from fsdp_migrate.analysis.values import Constant, Made
+from fsdp_migrate.families.wrapping import refused_modules
 from fsdp_migrate.families.wrapping.enclosing_models import Role, role
 from fsdp_migrate.families.wrapping.model_contents import (
     may_have_batch_norm,
@@ -70,7 +71,12 @@ def _of_program(study: Study) -> dict[str, bool]:
     by_position = any(len(call.args) > DTYPES for call in given)
     is_hidden = by_position or mentions("setattr")  # set by its place, or by a name in a variable
     casts = ("cast_forward_inputs", "cast_root_forward_inputs")
+    held = any(
+        constructor.has_module and refused_modules.doubt_of_container(constructor, study)
+        for constructor in study.constructors.values()
+    )
     return {
+        "HAS_BARE_LISTS": not held,
         "HAS_CAST_SETTINGS": not (is_hidden or mentions(*casts)),
         "HAS_LOW_PRECISION_GRADS": not (is_hidden or mentions("keep_low_precision_grads")),
         "HAS_CUSTOM_POLICIES": not mentions("CustomPolicy", "_Policy"),

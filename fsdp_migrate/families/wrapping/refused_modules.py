@@ -56,15 +56,9 @@ class Refusal:
 
 def refusal(constructor: Constructor, study: Study) -> Refusal | None:
     """Why ``fully_shard`` certainly does not take the module that a constructor wraps."""
-    module, wrapped = constructor.module, constructor.wrapped
-    found = {v for v in study.values(wrapped, module) if v.node is not constructor.call}
+    wrapped = constructor.wrapped
+    found = _made(constructor, study)
     made = {v.made_by if isinstance(v, Made) else "" for v in found}
-    if made and made <= CONTAINERS:
-        name = sorted(made)[0].rpartition(".")[2]
-        return Refusal(
-            f"fully_shard takes no nn.{name}: it has no forward to gather parameters for",
-            "shard its elements",
-        )
     if made and made <= SCRIPTED:
         return Refusal(
             "fully_shard takes no scripted module: it needs hooks that TorchScript does not have",
@@ -104,6 +98,12 @@ def refusal_in_any_form(constructor: Constructor, study: Study) -> Refusal | Non
             "keep one of the two calls",
             models=sharded,
         )
+    container = _container(constructor, study)
+    if container and not constructor.may_have("auto_wrap_policy"):
+        return Refusal(
+            f"fully_shard takes no {container}: it has no forward to gather parameters for",
+            "shard its elements",
+        )
     for cls in _classes(constructor, study):
         bindings = cls.module.table.scopes[cls.node].bindings
         name = next((n for n in sorted(OF_FSDP2) if n in bindings), None)
@@ -113,6 +113,29 @@ def refusal_in_any_form(constructor: Constructor, study: Study) -> Refusal | Non
                 f"rename {name}",
             )
     return None
+
+
+def doubt_of_container(constructor: Constructor, study: Study) -> str:
+    """What has to be judged where a container without a forward is wrapped: nothing gathered what
+    FSDP1's wrapper held for it, and each of its units was called by itself."""
+    container = _container(constructor, study)
+    return container and (
+        f"an {container} has no forward: its units are sharded and it stays as it is, so that "
+        "what only FSDP2's modules have is asked of the units"
+    )
+
+
+def _container(constructor: Constructor, study: Study) -> str:
+    """``nn.ModuleList`` or ``nn.ModuleDict``, if what is wrapped certainly is one."""
+    found = _made(constructor, study)
+    made = {(v.made_by or "") if isinstance(v, Made) else "" for v in found}
+    return f"nn.{min(made).rpartition('.')[2]}" if made and made <= CONTAINERS else ""
+
+
+def _made(constructor: Constructor, study: Study) -> set[Value]:
+    """What is wrapped."""
+    values = study.values(constructor.wrapped, constructor.module)
+    return {v for v in values if v.node is not constructor.call}
 
 
 def _classes(constructor: Constructor, study: Study) -> Iterator[Class]:

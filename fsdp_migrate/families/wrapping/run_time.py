@@ -167,6 +167,8 @@ def construct(site: Site, study: Study) -> list[Decision]:
         proposal.remove_argument(site.module, constructor.call, keyword)
     added: list[Code] = []
     review = place_among_models(constructor, study, added)
+    if given and not review:
+        review = refused_modules.doubt_of_container(constructor, study)
     if added:
         proposal.add_keyword(site.module, constructor.call, "is_root", code("False"))
     forward_registration.register_made(constructor, proposal, study)

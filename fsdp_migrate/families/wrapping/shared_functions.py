@@ -48,10 +48,10 @@ def write(plan: ShardPlan) -> str:
 def _body(plan: ShardPlan) -> tuple[str, list[ast.expr]]:
     """The statements of the function, and the expressions of the caller's that are in them."""
     lines, call, after = statements(plan)
-    if after:
+    if after and not plan.is_bare:
         lines += [call, *after, code("return {m}", m=plan.model)]
     else:
-        lines.append(code("return {c}", c=call))
+        lines += [*after, code("return {c}", c=call)]
     nodes: list[ast.expr] = []
     return "\n".join(line.flatten(nodes) for line in set_apart(lines)), nodes
 

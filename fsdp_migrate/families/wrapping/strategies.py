@@ -17,6 +17,7 @@ from fsdp_migrate.analysis.flow import access_path
 from fsdp_migrate.analysis.module import Module
 from fsdp_migrate.analysis.values import Constant, External, Value
 from fsdp_migrate.families.wrapping import command_line, mesh_strategies, passed_arguments, tables
+from fsdp_migrate.families.wrapping.assigned_strategies import can_be_assigned
 from fsdp_migrate.families.wrapping.passed_arguments import Parameter
 from fsdp_migrate.fsdp1 import api as fsdp1
 from fsdp_migrate.planning.context import Study
@@ -190,6 +191,13 @@ class Choice:
         return not (chosen or self.strategies & RESHARD_NEVER)
 
     @property
+    def is_written_where_assigned(self) -> bool:
+        """Whether a variable is assigned the strategies themselves, of which some need a mesh."""
+        others = self.lookups or self.by_name or self.functions or self.parameters
+        mixed = bool(self.strategies - OVER_ALL) and not self.may_be_lacking
+        return mixed and bool(self.names) and not others
+
+    @property
     def rows(self) -> Rows | None:
         """What the whole of the choice is looked up in."""
         only = self.given[0] if len(self.given) == 1 else None
@@ -211,6 +219,8 @@ def read_choice(constructor: Constructor, study: Study) -> Choice | None:
         return choice
     rows = choice.rows
     needs_units = bool(choice.strategies & HYBRID) and not constructor.has("auto_wrap_policy")
+    if not needs_units and choice.is_written_where_assigned:
+        return choice if can_be_assigned(choice.names, constructor, study) else None
     if rows is None or needs_units or access_path(rows.key) is None:
         return None
     if not says_the_same(rows.key, constructor, choice.names):

@@ -14,6 +14,7 @@ from dataclasses import replace
 
 from fsdp_migrate.analysis.module import Module
 from fsdp_migrate.families.wrapping import (
+    assigned_strategies,
     device_code,
     devices,
     passed_arguments,
@@ -77,6 +78,21 @@ def _reshard(choice: Choice, plan: ShardPlan, value: ast.expr, study: Study) -> 
         statement = constructor.module.table.parents[each]
         if isinstance(statement, ast.AnnAssign):
             _retype(statement.annotation, constructor.module, plan, study)
+    return code(name)
+
+
+def _where_assigned(choice: Choice, plan: ShardPlan, value: ast.expr, study: Study) -> Code:
+    """Give a variable the arguments that each strategy means, with its mesh."""
+    shapes = {"NO_SHARD": "whole", **dict.fromkeys(strategies.HYBRID, "hybrid")}
+    named = sorted(choice.strategies)
+    meaning = {n: (n in strategies.RESHARD_NEVER, shapes.get(n, "")) for n in named}
+    written = assigned_strategies.write(choice.names, meaning, plan, study)
+    module = plan.constructor.module
+    for leaf, (strategy, where) in choice.mentions.items():
+        _say(leaf, leaf, written[strategy], where, {*ast.walk(value)}, plan, study)
+    name = plan.fresh(assigned_strategies.NAME)
+    for each in choice.names[1:]:
+        plan.proposal.replace(module, each, code(name))
     return code(name)
 
 
@@ -228,7 +244,9 @@ def decide_argument(site: Site, study: Study, rule: str) -> Decision:
         choice = strategies.read_choice(plan.constructor, study)
         if choice is None:
             return _at_run_time(site, plan, value, study, rule)
-        if not choice.is_full_by_name:
+        if choice.is_written_where_assigned:
+            plan.everywhere["**"] = _where_assigned(choice, plan, value, study)
+        elif not choice.is_full_by_name:
             plan.everywhere["reshard_after_forward"] = _reshard(choice, plan, value, study)
         if choice.rows is not None and not choice.strategies <= strategies.OVER_ALL:
             _choose_mesh(choice.rows, plan, study)
