@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from fsdp_migrate.analysis.module import Module
+from fsdp_migrate.syntax.expressions import last_name
 from fsdp_migrate.syntax.kinds import of_kind
 from fsdp_migrate.syntax.trees import FUNCTIONS, walk
 
@@ -131,8 +132,7 @@ def _spares_one(test: ast.expr) -> bool:
 def mentions_rank(test: ast.expr) -> bool:
     """Whether a condition differs between ranks, judged by the names in it."""
     for node in walk(test):
-        name = node.id if isinstance(node, ast.Name) else getattr(node, "attr", "")
-        name = name.lower()
+        name = last_name(node).lower()
         if any(word in name for word in OTHER_RANKS):
             continue
         if any(word in name for word in RANK_WORDS):
