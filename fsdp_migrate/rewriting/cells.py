@@ -19,9 +19,9 @@ from fsdp_migrate.planning.edits import (
     RenameKeyword,
     ReplaceStatement,
     Unwrap,
+    new_code,
 )
 from fsdp_migrate.planning.model import Decision
-from fsdp_migrate.rewriting.edit_plan import new_code
 from fsdp_migrate.syntax.notebook import Cell, Notebook, NotebookError
 from fsdp_migrate.syntax.notebook_sources import Excerpt, extracts
 from fsdp_migrate.syntax.source import Source, SourceError

@@ -34,11 +34,12 @@ from fsdp_migrate.families.training_loop.training_before import (
 )
 from fsdp_migrate.families.wrapping.gathered import is_gathered
 from fsdp_migrate.fsdp1.construct import Construct
+from fsdp_migrate.fsdp1.references import enclosing_function
 from fsdp_migrate.fsdp1.site import Site
 from fsdp_migrate.planning.context import Study
 from fsdp_migrate.planning.model import Decision
 from fsdp_migrate.syntax.expressions import last_name, names_in
-from fsdp_migrate.syntax.trees import FUNCTIONS, walk
+from fsdp_migrate.syntax.trees import walk
 
 RULE = "FSDP408"
 
@@ -147,13 +148,9 @@ def _in_function(
     found = {
         _use(name, study, module, depth)
         for name in (n for each in names for n in module.table.names_by_id.named(each))
-        if isinstance(name.ctx, ast.Load) and _function_of(name, module) is node
+        if isinstance(name.ctx, ast.Load) and enclosing_function(module, name) is node
     }
     return CHANGED if CHANGED in found else COPIED if COPIED in found else None
-
-
-def _function_of(name: ast.Name, module: Module) -> ast.AST | None:
-    return next((p for p in module.table.ancestors(name) if isinstance(p, FUNCTIONS)), None)
 
 
 def decide_taken_copy(site: Site, study: Study) -> Decision:
