@@ -26,7 +26,7 @@ from fsdp_migrate.families.training_loop.early_optimizers import is_optimizer_na
 from fsdp_migrate.families.training_loop.gathered_roots import (
     may_be_evaluated,
     may_stay_gathered,
-    reshard_line,
+    resharded_first,
 )
 from fsdp_migrate.families.training_loop.training_before import (
     just_trained,
@@ -156,10 +156,6 @@ def _in_function(
 def decide_taken_copy(site: Site, study: Study) -> Decision:
     """Reshard the model before its parameters are taken."""
     models = sharded(site.subject, site.module, study)
-    proposal = study.proposal()
-    line = reshard_line(site.subject, site.module, site.expression, study, proposal)
-    proposal.insert_before(site.module, site.statement, line)
     late = site.construct == CHANGED and may_be_evaluated(models, study)
-    return study.rewritten(
-        site, RULE, "resharded first", proposal, models=models, review=LATE if late else ""
-    )
+    review = LATE if late else ""
+    return resharded_first(site, [site.subject], study, RULE, models=models, review=review)
