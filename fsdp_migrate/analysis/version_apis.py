@@ -17,6 +17,7 @@ from fsdp_migrate.analysis.torch_versions import (
     answer_to,
     parse_version,
 )
+from fsdp_migrate.syntax.expressions import last_name
 from fsdp_migrate.syntax.trees import walk
 
 PACKAGING = (
@@ -140,11 +141,7 @@ def call_of(
 
 def is_digit_version(function: ast.FunctionDef) -> bool:
     """Whether a function of OpenMMLab's name makes a tuple of a version's numbers."""
-    called = {
-        getattr(n.func, "id", getattr(n.func, "attr", ""))
-        for n in walk(function)
-        if isinstance(n, ast.Call)
-    }
+    called = {last_name(n.func) for n in walk(function) if isinstance(n, ast.Call)}
     last = function.body[-1]
     listed = isinstance(last, ast.Return) and not called.isdisjoint(("parse", "split", "Version"))
     return listed and not called.isdisjoint(("tuple", "append", "extend", "list"))

@@ -43,6 +43,7 @@ from fsdp_migrate.analysis.version_apis import (
     known_name,
     may_tell,
 )
+from fsdp_migrate.syntax.expressions import last_name
 from fsdp_migrate.syntax.scopes import Binding, Kind
 from fsdp_migrate.syntax.trees import split_path, walk
 
@@ -172,12 +173,9 @@ class Reader:
             return agreed([known_name(name, self.target) for name in sorted(names)])
         bindings = self._bindings(node, module)
         if bindings:
-            name = node.attr if isinstance(node, ast.Attribute) else node.id
-            read = self._deeper(lambda: agreed([self._bound(b, m) for m, b in bindings]))
-            return (
-                read
-                if read is None or not (self.strict and name in self.project.attributes_set)
-                else None
+            return self._surely(
+                last_name(node),
+                self._deeper(lambda: agreed([self._bound(b, m) for m, b in bindings])),
             )
         if isinstance(node, ast.Attribute):
             owner = self.read(node.value, module, env)
@@ -297,14 +295,11 @@ class Reader:
             if not isinstance(function, ast.FunctionDef) or function.decorator_list:
                 return None
             found.append(self._result(function, given, named, owner))
-        called = node.func.attr if isinstance(node.func, ast.Attribute) else ""
-        called = node.func.id if isinstance(node.func, ast.Name) else called
-        read = agreed(found)
-        return (
-            read
-            if read is None or not (self.strict and called in self.project.attributes_set)
-            else None
-        )
+        return self._surely(last_name(node.func), agreed(found))
+
+    def _surely(self, name: str, read: Reading) -> Reading:
+        """What was read of a name, unless something may set it from outside."""
+        return None if self.strict and name in self.project.attributes_set else read
 
     def _result(
         self,

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Annotated
 
 from fsdp_migrate.errors import ConfigError
-from fsdp_migrate.options import argument, number, option
+from fsdp_migrate.options import Option, argument, number, option
 from fsdp_migrate.verify.settings import ALL_STEPS, Settings
 
 SCREEN = Path("-")  # standard output in the place of a file
@@ -22,6 +22,11 @@ def _codes(given: Iterable[str]) -> tuple[str, ...]:
     """``FSDP101,FSDP2`` -> both, however often the option was given."""
     words = (word.strip() for text in given for word in text.split(","))
     return tuple(word for word in words if word)
+
+
+def _rules(name: str, which: str) -> Option:
+    help = f"{which} these rules: codes or their beginnings, with commas or repeated"
+    return option(name, metavar="CODE", help=help, read=_codes, repeated=True)
 
 
 def _paths(given: Iterable[str]) -> tuple[Path, ...]:
@@ -43,26 +48,8 @@ def _steps(text: str) -> int:
 Paths = Annotated[
     Sequence[Path], argument("PATH", "files and directories", read=_paths, repeated=True)
 ]
-Select = Annotated[
-    tuple[str, ...],
-    option(
-        "--select",
-        metavar="CODE",
-        help="only these rules: codes or their beginnings, with commas or repeated",
-        read=_codes,
-        repeated=True,
-    ),
-]
-Ignore = Annotated[
-    tuple[str, ...],
-    option(
-        "--ignore",
-        metavar="CODE",
-        help="not these rules: codes or their beginnings, with commas or repeated",
-        read=_codes,
-        repeated=True,
-    ),
-]
+Select = Annotated[tuple[str, ...], _rules("--select", "only")]
+Ignore = Annotated[tuple[str, ...], _rules("--ignore", "not")]
 Target = Annotated[
     str | None,
     option(

@@ -37,6 +37,7 @@ _STYLES = {
 def verify(asked: Verify) -> int:
     """Verify and show the verdict; the exit code."""
     from fsdp_migrate.verify.plan import PlanError
+    from fsdp_migrate.verify.report import RENDERERS
 
     gc.enable()  # recordings come and go for as long as programs train
     with ExitStack() as stack:
@@ -54,13 +55,15 @@ def verify(asked: Verify) -> int:
             console.note("interrupted: nothing was decided; the trees are untouched")
             return BAD
         for name, path in formats:
-            text = _rendered(report, name)
+            text = RENDERERS[name](report)
             if path is None:
                 _show(text, name, quiet=asked.quiet)
             elif not _written(path, text):
                 return BAD
-        if asked.observed is not None and not _written(asked.observed, _saved(report)):
-            return BAD
+        if asked.observed is not None:
+            saved = json.dumps(report.observed.to_dict(), indent=2) + "\n"
+            if not _written(asked.observed, saved):
+                return BAD
     if report.exit_code == GOOD and "notes" in shown:
         console.note("note: exit code 1, for rules of the project's own were not loaded")
         return SEE
@@ -140,16 +143,6 @@ def _verify(plan: Plan, shown: dict[str, Any], *, strict_cost: bool) -> Report:
         notes = (*notes, f"which sites the original has could not be studied: {error}")
     notes = (*report.notes, *notes)
     return dataclasses.replace(report, **{**shown, "notes": notes}, strict_cost=strict_cost)
-
-
-def _rendered(report: Report, name: str) -> str:
-    from fsdp_migrate.verify.report import RENDERERS
-
-    return RENDERERS[name](report)
-
-
-def _saved(report: Report) -> str:
-    return json.dumps(report.observed.to_dict(), indent=2) + "\n"
 
 
 def _written(path: Path, text: str) -> bool:

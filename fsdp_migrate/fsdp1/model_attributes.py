@@ -20,7 +20,7 @@ from fsdp_migrate.fsdp1.model_values import (
 )
 from fsdp_migrate.fsdp1.site import Site
 from fsdp_migrate.fsdp1.unfollowed import handed_out, made_of_model
-from fsdp_migrate.syntax.expressions import given_arguments
+from fsdp_migrate.syntax.expressions import given_arguments, last_name
 
 
 def methods(
@@ -206,7 +206,7 @@ def calls_about_states(tracer: Tracer, module: Module) -> Iterator[ast.Call]:
     renamed = {b.name for b in module.table.imports if _is_about_states(b.qualified)}
     for call in module.table.calls:
         func = call.func
-        name = func.attr if isinstance(func, ast.Attribute) else getattr(func, "id", "")
+        name = last_name(func)
         if name not in renamed and not _is_about_states(name):
             continue
         if any(k.arg == "state_dict" for k in call.keywords) and not name.startswith(LOADING):

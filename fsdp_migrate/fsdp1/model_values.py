@@ -129,9 +129,7 @@ def _may_be_same(given: ast.expr, node: ast.expr, path: str, module: Module) -> 
 
 def definitions(node: ast.expr, module: Module) -> frozenset[Definition]:
     """The definitions that reach a use of a name or dotted path in its own scope."""
-    scope = module.table.scope_of(node)
-    while scope.parent is not None and not (scope.is_function or scope.is_class):
-        scope = scope.parent
+    scope = module.table.scope_of(node).home()
     return module.flow(scope).reaching.get(node, frozenset())
 
 

@@ -13,6 +13,7 @@ from fsdp_migrate.fsdp1 import unwrapping
 from fsdp_migrate.fsdp1.construct import Construct, ConstructKind
 from fsdp_migrate.fsdp1.site import Site
 from fsdp_migrate.syntax import string_annotations, type_expressions
+from fsdp_migrate.syntax.expressions import last_name
 from fsdp_migrate.syntax.trees import FUNCTIONS
 
 
@@ -226,9 +227,7 @@ def of_alias(site: Site, project: Project) -> Site | None:
 
 
 def _is_partial(call: ast.Call) -> bool:
-    func = call.func
-    name = func.attr if isinstance(func, ast.Attribute) else getattr(func, "id", "")
-    return name == "partial"
+    return last_name(call.func) == "partial"
 
 
 def _type_check(module: Module, node: ast.expr) -> ast.Call | None:

@@ -20,7 +20,7 @@ from fsdp_migrate.migration.finding import is_unsure
 from fsdp_migrate.planning import branches, pages
 from fsdp_migrate.planning.context import Failure, Study
 from fsdp_migrate.planning.edits import Mark
-from fsdp_migrate.planning.model import Constructor, Decision
+from fsdp_migrate.planning.model import Constructor, Decision, is_none
 from fsdp_migrate.planning.outcome import Outcome
 from fsdp_migrate.planning.prose import sentences
 from fsdp_migrate.planning.rule import CODE, LoadedRule
@@ -32,8 +32,7 @@ NAMED = 3  # classes, in a reason
 
 def _is_none(node: ast.AST) -> bool:
     """Whether an argument is None: whatever rule it has, nothing replaces it."""
-    value = node.value if isinstance(node, ast.keyword) else node
-    return isinstance(value, ast.Constant) and value.value is None
+    return is_none(node.value if isinstance(node, ast.keyword) else node)
 
 
 def ask(site: Site, study: Study) -> Decision:

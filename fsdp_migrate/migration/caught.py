@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from fsdp_migrate.analysis.module import Module
 from fsdp_migrate.migration.guard_place import DEFINITIONS, Nowhere
 from fsdp_migrate.planning.context import Study
+from fsdp_migrate.syntax.expressions import last_name
 
 CAUGHT = frozenset({"NotImplementedError", "RuntimeError", "Exception", "BaseException"})
 SUPPRESSING = frozenset({"suppress", "raises", "assertRaises", "assertRaisesRegex"})
@@ -170,5 +171,4 @@ def _leaves(block: Iterable[ast.stmt]) -> bool:
 
 
 def _last_name(node: ast.AST) -> str:
-    node = node.func if isinstance(node, ast.Call) else node
-    return str(getattr(node, "id", getattr(node, "attr", "")))
+    return last_name(node.func if isinstance(node, ast.Call) else node)

@@ -116,7 +116,7 @@ def is_inside(site: Site, study: Study) -> bool:
             made = (
                 isinstance(child, ast.keyword) and child.arg is None
             )  # by a function, which stays
-            own = (constructor.call.func, _module_of(constructor))
+            own = (constructor.call.func, constructor.nodes().get("module"))
             return not made and child not in own
         if isinstance(parent, ast.Call) and child is not parent.func:
             settled = study.settled.get(parent)
@@ -129,11 +129,6 @@ def is_inside(site: Site, study: Study) -> bool:
 
 
 OWNERS = frozenset(map(Construct.of_model, fsdp1.STATICS))
-
-
-def _module_of(constructor: Constructor) -> ast.AST | None:
-    """The node that holds the wrapped module: a keyword, or the expression itself."""
-    return constructor.nodes().get("module")
 
 
 def merged(decisions: Sequence[Decision]) -> list[Decision]:

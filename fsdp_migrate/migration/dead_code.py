@@ -21,6 +21,7 @@ from fsdp_migrate.planning.context import Study
 from fsdp_migrate.planning.model import Cause, Decision
 from fsdp_migrate.planning.proposal import Proposal
 from fsdp_migrate.syntax import suppressions
+from fsdp_migrate.syntax.expressions import last_name
 from fsdp_migrate.syntax.kinds import of_kind
 from fsdp_migrate.syntax.trees import DEFINITIONS, FUNCTIONS, walk
 
@@ -201,9 +202,7 @@ def _uses_ignored(inside: set[ast.AST], study: Study) -> bool:
         and owner not in inside
         and _is_ignored(site, study)
     }
-    return bool(kept) and any(
-        getattr(node, "id", getattr(node, "attr", "")) in kept for node in inside
-    )
+    return bool(kept) and any(last_name(node) in kept for node in inside)
 
 
 def _is_ignored(site: Site, study: Study) -> bool:

@@ -31,6 +31,7 @@ from fsdp_migrate.planning.edits import carried
 from fsdp_migrate.planning.model import Decision
 from fsdp_migrate.planning.outcome import Outcome
 from fsdp_migrate.planning.target import OLDEST
+from fsdp_migrate.syntax.expressions import given_arguments, last_name
 
 POLICIES = frozenset(map(Construct.parse, fsdp1.POLICIES)) - wrap_contexts.CONSTRUCTS
 
@@ -222,9 +223,8 @@ def _serves_others(study: Study) -> set[ast.AST] | None:
             "apply_activation_checkpointing", "shard_by_policy", "nonwrapped_numel"
         )
         for call in module.table.calls if serves else ():
-            name = call.func.attr if isinstance(call.func, ast.Attribute) else ""
-            name = call.func.id if isinstance(call.func, ast.Name) else name
-            given = [*call.args, *(k.value for k in call.keywords)]
+            name = last_name(call.func)
+            given = given_arguments(call)
             if any(k.arg == "nonwrapped_numel" for k in call.keywords):
                 given = [call.func]  # a loop asks a policy
             elif name not in {"apply_activation_checkpointing", "shard_by_policy"}:

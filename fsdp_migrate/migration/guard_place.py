@@ -10,6 +10,7 @@ from fsdp_migrate.analysis.module import Module
 from fsdp_migrate.fsdp1.site import Site
 from fsdp_migrate.planning.edits import Code, code
 from fsdp_migrate.planning.model import Decision
+from fsdp_migrate.syntax.expressions import last_name
 
 IMMEDIATE = frozenset({"all", "any", "dict", "join", "list", "max", "min", "set", "sorted", "sum"})
 # Calls that may be made once more without changing anything.
@@ -101,10 +102,7 @@ def _deciding(
         case ast.Lambda():
             raise Nowhere("it runs when a lambda is called")
         case ast.GeneratorExp() if not _is_first(child, parent):
-            name = ""
-            if isinstance(around, ast.Call):
-                name = getattr(around.func, "id", getattr(around.func, "attr", ""))
-            if name not in IMMEDIATE:
+            if not isinstance(around, ast.Call) or last_name(around.func) not in IMMEDIATE:
                 raise Nowhere("it runs when a generator is asked")
         case ast.comprehension() if child is not parent.iter:
             raise Nowhere("it is a part of a comprehension")
@@ -155,8 +153,7 @@ def _is_plain(node: ast.expr) -> bool:
         case ast.Tuple():
             return all(map(_is_plain, node.elts))
         case ast.Call(keywords=[]):
-            name = getattr(node.func, "id", getattr(node.func, "attr", ""))
-            return name in ASKING and all(map(_is_plain, node.args))
+            return last_name(node.func) in ASKING and all(map(_is_plain, node.args))
     return False
 
 

@@ -24,6 +24,7 @@ from fsdp_migrate.fsdp1.api import FSDP, canonical, is_fsdp2_class
 from fsdp_migrate.fsdp1.construct import Construct, ConstructKind
 from fsdp_migrate.fsdp1.site import Site
 from fsdp_migrate.syntax import type_expressions
+from fsdp_migrate.syntax.trees import block_of
 
 FSDP1_ONLY = Construct(ConstructKind.VERSION, "FSDP1")
 OTHERS = Construct(ConstructKind.VERSION, "others")
@@ -53,9 +54,7 @@ def of(site: Site, project: Project) -> Branch | None:
         return None
     if isinstance(site.call.args[1], (ast.Tuple, ast.BinOp)):
         return None
-    head = node
-    while isinstance(parent := table.parents[head], ast.If) and parent.orelse == [head]:
-        head = parent
+    head = _head(node, site.module)
     tested = access_path(site.call.args[0])
     others = [each for each in _chain(head) if each is not node]
     if tested is None:
@@ -75,7 +74,7 @@ def _beside(
     """
     if list(_chain(head))[-1].orelse:
         return None  # which migrated models would take as well
-    block = _block(head, module)
+    block = block_of(module.table.parents[head], head)
     index = block.index(head)
     leaves = isinstance(node.body[-1], LEAVING)
     for each in block[index + 1 :] if leaves else block[index + 1 : index + 2]:
@@ -100,13 +99,11 @@ def _is_set(node: ast.AST, path: str) -> bool:
     return own is not None and (path == own or path.startswith((f"{own}.", f"{own}[")))
 
 
-def _block(statement: ast.stmt, module: Module) -> list[ast.stmt]:
-    parent = module.table.parents[statement]
-    for name in ("body", "orelse", "finalbody"):
-        block = getattr(parent, name, None)
-        if isinstance(block, list) and statement in block:
-            return block
-    return [statement]
+def _head(node: ast.If, module: Module) -> ast.If:
+    """The first ``if`` of the chain that one is in."""
+    while isinstance(above := module.table.parents[node], ast.If) and above.orelse == [node]:
+        node = above
+    return node
 
 
 def _chain(head: ast.If) -> Iterator[ast.If]:
@@ -160,10 +157,7 @@ def asked(site: Site, project: Project) -> Branch | None:
     if not isinstance(parent, ast.If) or parent.test is not test:
         return None
     if site.construct == FSDP1_ONLY:
-        head = parent
-        while isinstance(above := table.parents[head], ast.If) and above.orelse == [head]:
-            head = above
-        return Branch(head, parent, site.expression)
+        return Branch(_head(parent, site.module), parent, site.expression)
     rest = _after(parent, site, project) if test is site.expression else ()
     return Branch(parent, parent, site.expression, rest) if rest else None
 
@@ -233,7 +227,7 @@ def _past(node: ast.If | ast.IfExp, module: Module) -> Iterator[ast.AST]:
         return
     yield from node.orelse
     if isinstance(node.body[-1], LEAVING):
-        block = _block(node, module)
+        block = block_of(module.table.parents[node], node)
         yield from block[block.index(node) + 1 :]
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import ast
 import string
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -43,6 +43,12 @@ class Code:
             else:
                 pieces.append(part)
         return "".join(pieces)
+
+    def old_nodes(self) -> list[ast.expr]:
+        """The expressions of the file that it takes over."""
+        found: list[ast.expr] = []
+        self.flatten(found)
+        return found
 
     def preview(self) -> str:
         """The text on one line, old nodes shown as Python would print them (for reports)."""
@@ -221,19 +227,18 @@ class Support(Edit):
     lacking: frozenset[str] = frozenset()  # what it need not answer for: names of the library
 
 
+def new_code(edit: Edit) -> Sequence[Code]:
+    """The code that an edit writes."""
+    match edit:
+        case ReplaceExpression() | AddKeyword() | AddItem() | Define():
+            return (edit.code,)
+        case ReplaceStatement() | Insert():
+            return edit.codes
+        case Unwrap():
+            return edit.before
+    return ()
+
+
 def carried(edits: Iterable[Edit]) -> set[ast.AST]:
     """The old expressions that edits write down again, with whatever stands in them."""
-    found: list[ast.expr] = []
-    for edit in edits:
-        if isinstance(edit, (ReplaceExpression, AddKeyword, AddItem)):
-            edit.code.flatten(found)
-        elif isinstance(edit, (ReplaceStatement, Insert)):
-            for each in edit.codes:
-                each.flatten(found)
-        elif isinstance(edit, Unwrap):
-            for each in edit.before:
-                each.flatten(found)
-    return set(found)
-
-
-# -- building --------------------------------------------------------
+    return {node for edit in edits for code in new_code(edit) for node in code.old_nodes()}

@@ -60,7 +60,9 @@ class Library:
         return "\n".join(lines)
 
 
-def parameters_of(function: ast.FunctionDef) -> dict[str, ast.expr | None]:
+def parameters_of(
+    function: ast.FunctionDef | ast.AsyncFunctionDef,
+) -> dict[str, ast.expr | None]:
     """The parameters by name, each with its default; none of stars."""
     given = function.args
     listed = [*given.posonlyargs, *given.args]

@@ -136,9 +136,8 @@ def pages(directories: Iterable[Path] = ()) -> list[Page]:
     found: dict[str, Page] = {}
     for directory in (bundled(), *directories):
         for path in modules(directory):
-            code, _, name = path.stem.partition("_")
-            # Ours are what they are, whatever a project calls its own.
-            found.setdefault(code, Page(code, name, _document(path), path))
+            page = page_of(path)
+            found.setdefault(page.code, page)  # ours are what they are, whatever a project has
     return sorted(found.values(), key=lambda p: p.code)
 
 

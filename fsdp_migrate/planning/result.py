@@ -82,9 +82,3 @@ class Result:
 
     def count(self, outcome: Outcome) -> int:
         return sum(d.outcome is outcome for d in self.decisions)
-
-    @property
-    def coverage(self) -> float:
-        """Share of sites that were rewritten, with or without review; 1.0 when there are none."""
-        total = len(self.decisions)
-        return 1.0 if not total else 1 - self.count(Outcome.LEFT) / total

@@ -15,6 +15,7 @@ from fsdp_migrate.fsdp1.construct import Construct, ConstructKind
 from fsdp_migrate.fsdp1.site import Site
 from fsdp_migrate.planning.context import Study
 from fsdp_migrate.syntax import string_annotations
+from fsdp_migrate.syntax.expressions import last_name
 from fsdp_migrate.syntax.kinds import of_kind
 
 TEXT = Construct.parse("code in a string")
@@ -79,7 +80,7 @@ def _is_about_messages(constant: ast.Constant, module: Module) -> bool:
     """Whether a string says whose log records or warnings are meant: nothing is imported by it."""
     for parent in module.table.ancestors(constant):
         if isinstance(parent, ast.Call):
-            return _called(parent) in OF_MESSAGES
+            return last_name(parent.func) in OF_MESSAGES
         if isinstance(parent, ast.Dict):
             above = module.table.parents[parent]
             keys = above.keys if isinstance(above, ast.Dict) and parent in above.values else []
@@ -152,7 +153,7 @@ def attributes(study: Study, module: Module, *, has_fsdp: bool) -> Iterator[Site
         name = call.args[1]
         if not isinstance(name, ast.Constant) or name.value not in ATTRIBUTES:
             continue
-        if _called(call) == "hasattr" and name.value in model_attributes.TELLING:
+        if last_name(call.func) == "hasattr" and name.value in model_attributes.TELLING:
             continue
         found = study.values(call.args[0], module)
         known = model_values.models(found, study.tracer)
@@ -215,7 +216,7 @@ def _run_or_written(study: Study, module: Module) -> set[ast.AST]:
 def _looked_up(study: Study, module: Module) -> Iterator[tuple[ast.expr, str]]:
     """Calls and subscripts that get FSDP1, or a part of it, by a name."""
     for call in module.table.calls_by_name.of(IMPORTERS | BY_NAME):
-        called = _called(call)
+        called = last_name(call.func)
         if called in IMPORTERS and call.args:
             spelled = study.cache(_spelled)  # nothing else can be asked for by name
             given = call.args[:3] if spelled else ()
@@ -231,7 +232,7 @@ def _looked_up(study: Study, module: Module) -> Iterator[tuple[ast.expr, str]]:
         owner = node.value
         if isinstance(owner, ast.Attribute) and owner.attr == "__dict__":
             yield from _member(node, owner.value, node.slice, study, module)
-        elif isinstance(owner, ast.Call) and _called(owner) == "vars" and owner.args:
+        elif isinstance(owner, ast.Call) and last_name(owner.func) == "vars" and owner.args:
             yield from _member(node, owner.args[0], node.slice, study, module)
         elif isinstance(owner, ast.Attribute) and owner.attr == "modules":
             is_key = isinstance(node.slice, ast.Constant) and isinstance(node.slice.value, str)
@@ -285,7 +286,7 @@ def _global(owner: ast.expr, name: ast.expr, study: Study, module: Module) -> st
 def _replaced(study: Study, module: Module) -> Iterator[tuple[ast.expr, str]]:
     """``patch("package.module.FSDP")`` and ``patch.object(module, "FSDP")``."""
     for call in module.table.calls_by_name.of(REPLACERS):
-        called = _called(call)
+        called = last_name(call.func)
         if not call.args:
             continue
         first = call.args[0]
@@ -311,15 +312,12 @@ def _goes_on_to_fsdp2(node: ast.expr, module: Module) -> bool:
     parent = module.table.parents[node]
     if isinstance(parent, ast.Attribute):
         return parent.attr in fsdp1.FSDP2
-    if isinstance(parent, ast.Call) and _called(parent) in BY_NAME and parent.args[:1] == [node]:
+    if not isinstance(parent, ast.Call) or last_name(parent.func) not in BY_NAME:
+        return False
+    if parent.args[:1] == [node]:
         name = parent.args[1] if len(parent.args) > 1 else None
         return isinstance(name, ast.Constant) and name.value in fsdp1.FSDP2
     return False
-
-
-def _called(call: ast.Call) -> str:
-    func = call.func
-    return func.attr if isinstance(func, ast.Attribute) else getattr(func, "id", "")
 
 
 def _text(value: object) -> str:

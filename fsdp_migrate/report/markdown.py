@@ -7,7 +7,7 @@ Nothing of the source comes out as markup, and nobody is mentioned. GitHub cuts 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from fsdp_migrate import shown as printable
 from fsdp_migrate.planning.outcome import Outcome
@@ -52,10 +52,7 @@ def _parts(found: Sequence[Event], total: Summary) -> Iterator[list[str]]:
         yield section("Left for you", heads, [_row(e) for e in causes])
     held = [e for e in left if e.held]
     if held:
-        rows = [(_place(e), code(e.construct.shown), text(e.message)) for e in held]
-        listed = table(("place", "what", "why"), rows)
-        number = f"{len(held)} {plural('site', len(held))}"
-        yield folded(f"{number} held back: settle what is left, and they go with it", listed)
+        yield _briefly(held, "held back: settle what is left, and they go with it")
     review = [e for e in found if e.outcome is Outcome.REVIEW]
     if review:
         heads = ("place", "rule", "becomes", "what may differ")
@@ -66,9 +63,7 @@ def _parts(found: Sequence[Event], total: Summary) -> Iterator[list[str]]:
         yield section("Comments in the code", ("place", "rule", "what"), rows)
     ignored = [e for e in found if e.ignored]
     if ignored:
-        rows = [(_place(e), code(e.construct.shown), text(e.message)) for e in ignored]
-        number = f"{len(ignored)} {plural('site', len(ignored))}"
-        yield folded(f"{number} ignored", table(("place", "what", "why"), rows))
+        yield _briefly(ignored, "ignored")
 
 
 def _totals(found: Sequence[Event], total: Summary) -> Iterator[str]:
@@ -85,15 +80,9 @@ def _totals(found: Sequence[Event], total: Summary) -> Iterator[str]:
             ],
             words=1,
         )
-    for line in problem_lines(total):
-        yield ""
-        yield f"> **Error**: {text(line)}"
-    for note in total.notes if total.sites else ():
-        yield ""
-        yield f"> {text(note)}"
-    for line in open_lines(total):
-        yield ""
-        yield f"> {text(line)}"
+    yield from quoted(problem_lines(total), "**Error**: ")
+    yield from quoted(total.notes if total.sites else ())
+    yield from quoted(open_lines(total))
     if total.rewritten or total.review:
         yield ""
         yield "Next: `fsdp-migrate rewrite`"
@@ -106,6 +95,18 @@ def _numbers(own: Coverage) -> tuple[str, ...]:
 
 def section(title: str, heads: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
     return ["", f"### {title}", "", *table(heads, rows)]
+
+
+def _briefly(found: Sequence[Event], told: str) -> list[str]:
+    rows = [(_place(e), code(e.construct.shown), text(e.message)) for e in found]
+    number = f"{len(found)} {plural('site', len(found))}"
+    return folded(f"{number} {told}", table(("place", "what", "why"), rows))
+
+
+def quoted(lines: Iterable[str], begin: str = "") -> Iterator[str]:
+    """What is told about a run, each line as a quotation of its own."""
+    for line in lines:
+        yield from ("", f"> {begin}{text(line)}")
 
 
 def folded(title: str, lines: Sequence[str]) -> list[str]:

@@ -17,7 +17,7 @@ from fsdp_migrate import shown
 from fsdp_migrate.planning.outcome import Outcome, place
 from fsdp_migrate.planning.pages import DIFFERENT, Page
 from fsdp_migrate.report.event import Event, Summary
-from fsdp_migrate.report.markdown import code, folded, section, table, text
+from fsdp_migrate.report.markdown import code, folded, quoted, section, table, text
 from fsdp_migrate.report.text import (
     guard_lines,
     headline,
@@ -74,15 +74,9 @@ def _head(total: Summary, *, migrated: bool) -> Iterator[str]:
             f"{total.sites} {plural('place', total.sites)} of FSDP1: {total.rewritten} rewritten"
             f"{review}, {total.for_you} left{ignored}."
         )
-    for line in problem_lines(total):
-        yield ""
-        yield f"> **Error**: {text(line)}"
-    for line in open_lines(total):
-        yield ""
-        yield f"> {text(line)}"
-    for note in total.notes if total.sites else ():
-        yield ""
-        yield f"> {text(note)}"
+    yield from quoted(problem_lines(total), "**Error**: ")
+    yield from quoted(open_lines(total))
+    yield from quoted(total.notes if total.sites else ())
 
 
 def _changes(done: Mapping[str, int], known: Mapping[str, Page]) -> list[str]:

@@ -37,7 +37,7 @@ def render(found: list[Event], total: Summary) -> str:
     index = {code: number for number, code in enumerate(codes)}
     seen: Counter[str] = Counter()
     results = [_site(e, index, total.root, seen) for e in shown]
-    results += [_comment(r, index, total.root, seen) for r in told]
+    results += [_result(r, index, total.root, seen, "note", remark(r), "comment") for r in told]
     run = {
         "tool": {
             "driver": {
@@ -102,10 +102,6 @@ def _site(event: Event, index: dict[str, int], root: Path, seen: Counter[str]) -
     result = _result(event, index, root, seen, level, headline(event), str(event.construct))
     result["properties"] = {"outcome": event.outcome.value, "held": event.held}
     return result
-
-
-def _comment(found: Remark, index: dict[str, int], root: Path, seen: Counter[str]) -> Any:
-    return _result(found, index, root, seen, "note", remark(found), "comment")
 
 
 def _result(

@@ -19,9 +19,9 @@ from fsdp_migrate.planning.edits import (
     RenameKeyword,
     ReplaceStatement,
     Unwrap,
+    new_code,
 )
 from fsdp_migrate.planning.model import Decision
-from fsdp_migrate.rewriting.edit_plan import new_code, old_nodes
 from fsdp_migrate.syntax.notebook import Cell, Notebook, NotebookError
 from fsdp_migrate.syntax.notebook_sources import Excerpt, extracts
 from fsdp_migrate.syntax.source import Source, SourceError
@@ -80,7 +80,7 @@ def _refused(edit: Edit, excerpt: Excerpt) -> tuple[str, str] | None:
     here = excerpt.piece(node.lineno)
     if isinstance(edit, MoveStatement) and excerpt.piece(edit.after.lineno) is not here:
         return MOVES
-    used = [node for code in new_code(edit) for node in old_nodes(code)]
+    used = [node for code in new_code(edit) for node in code.old_nodes()]
     if any(excerpt.piece(n.lineno).line > here.line for n in used):
         return LATER
     lines = set(range(node.lineno, (node.end_lineno or node.lineno) + 1))

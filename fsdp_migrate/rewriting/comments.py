@@ -47,7 +47,7 @@ def leave(leading: Sequence[cst.EmptyLine], *, about_it: bool = True) -> list[Li
 
 def head_paragraph(leading: Sequence[cst.EmptyLine]) -> bool:
     """Whether comments stand below an empty line: they may be about all that follows."""
-    below = list(dropwhile(lambda line: line.comment is None, leading))
+    below = from_first_comment(leading)
     return len(leading) > len(below) > 0 and all(line.comment is not None for line in below)
 
 

@@ -30,6 +30,7 @@ from fsdp_migrate.planning.edits import (
     ReplaceStatement,
     Support,
     Unwrap,
+    new_code,
 )
 from fsdp_migrate.syntax.trees import block_of
 
@@ -89,25 +90,6 @@ class EditPlan:
         return False
 
 
-def new_code(edit: Edit) -> Sequence[Code]:
-    """The code that an edit writes."""
-    match edit:
-        case ReplaceExpression() | AddKeyword() | AddItem() | Define():
-            return (edit.code,)
-        case ReplaceStatement() | Insert():
-            return edit.codes
-        case Unwrap():
-            return edit.before
-    return ()
-
-
-def old_nodes(code: Code) -> list[ast.expr]:
-    """The expressions of the file that new code takes over."""
-    found: list[ast.expr] = []
-    code.flatten(found)
-    return found
-
-
 def plan_edits(module: Module, edits: Sequence[Edit]) -> EditPlan:
     """Sort edits by what they change.
 
@@ -117,7 +99,7 @@ def plan_edits(module: Module, edits: Sequence[Edit]) -> EditPlan:
     plan = EditPlan()
     marked: list[tuple[ast.stmt, Mark]] = []
     for edit in edits:
-        plan.references.update(node for code in new_code(edit) for node in old_nodes(code))
+        plan.references.update(node for code in new_code(edit) for node in code.old_nodes())
         match edit:
             case ReplaceExpression():
                 if edit.node in plan.expressions:

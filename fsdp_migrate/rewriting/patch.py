@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import difflib
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 _ESCAPES = dict(zip(b'\a\b\t\n\v\f\r"\\', 'abtnvfr"\\', strict=True))
 
@@ -56,7 +57,7 @@ def hunks(old: bytes, new: bytes, context: int = 3) -> list[bytes]:
         return []
     before, after = _lines(old.split(b"\n")), _lines(new.split(b"\n"))
     out: list[bytes] = []
-    for group in _grouped(_opcodes(before, after), context):
+    for group in _Matcher(before, after).get_grouped_opcodes(context):
         first, last = group[0], group[-1]
         out.append(b"@@ -%s +%s @@\n" % (_range(first[1], last[2]), _range(first[3], last[4])))
         for tag, i1, i2, j1, j2 in group:
@@ -68,42 +69,26 @@ def hunks(old: bytes, new: bytes, context: int = 3) -> list[bytes]:
     return out
 
 
-Opcode = tuple[str, int, int, int, int]
-
-
-def _opcodes(before: list[bytes], after: list[bytes]) -> list[Opcode]:
+class _Matcher(difflib.SequenceMatcher[bytes]):
     """How one list of lines becomes the other; what both begin and end with is not compared.
 
     That is most of a notebook, whose lines repeat so often that comparing them takes long.
     """
-    shorter = min(len(before), len(after))
-    head = next((i for i in range(shorter) if before[i] != after[i]), shorter)
-    rest = range(shorter - head)
-    tail = next((i for i in rest if before[-1 - i] != after[-1 - i]), shorter - head)
-    old, new = len(before) - tail, len(after) - tail
-    matcher = difflib.SequenceMatcher(None, before[head:old], after[head:new], autojunk=False)
-    inner = [
-        (tag, i1 + head, i2 + head, j1 + head, j2 + head)
-        for tag, i1, i2, j1, j2 in matcher.get_opcodes()
-    ]
-    outer = ("equal", 0, head, 0, head), ("equal", old, len(before), new, len(after))
-    return [outer[0], *inner, outer[1]]
 
+    def __init__(self, before: list[bytes], after: list[bytes]) -> None:
+        shorter = min(len(before), len(after))
+        head = next((i for i in range(shorter) if before[i] != after[i]), shorter)
+        rest = range(shorter - head)
+        tail = next((i for i in rest if before[-1 - i] != after[-1 - i]), shorter - head)
+        old, new = len(before) - tail, len(after) - tail
+        self._head = ("equal", 0, head, 0, head)
+        self._tail = ("equal", old, len(before), new, len(after))
+        super().__init__(None, before[head:old], after[head:new], autojunk=False)
 
-def _grouped(opcodes: list[Opcode], context: int) -> Iterator[list[Opcode]]:
-    """Changes that are close together, with ``context`` equal lines around them."""
-    group: list[Opcode] = []
-    for opcode in opcodes:
-        tag, i1, i2, j1, j2 = opcode
-        if tag != "equal":
-            group.append(opcode)
-        elif not group:
-            group = [(tag, max(i1, i2 - context), i2, max(j1, j2 - context), j2)]
-        elif i2 - i1 > 2 * context or opcode is opcodes[-1]:
-            yield [*group, (tag, i1, min(i2, i1 + context), j1, min(j2, j1 + context))]
-            group = [(tag, max(i1, i2 - context), i2, max(j1, j2 - context), j2)]
-        else:
-            group.append(opcode)
+    def get_opcodes(self) -> Any:
+        head = self._head[2]
+        inner = [(tag, *(n + head for n in place)) for tag, *place in super().get_opcodes()]
+        return [self._head, *inner, self._tail]
 
 
 def _lines(parts: list[bytes]) -> list[bytes]:

@@ -105,16 +105,6 @@ class Entries:
         """Write the driver and its settings into ``folder``."""
         folder.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(_SOURCE, folder / DRIVER)
-        settings = {
-            "model": self.model,
-            "shard": self.shard,
-            "batch": self.batch,
-            "loss": self.loss,
-            "optimizer": self.optimizer,
-            "clip": self.clip,
-            "max_norm": self.max_norm,
-            "lr": self.lr,
-            "accumulate": self.accumulate,
-        }
-        text = json.dumps(settings, indent=2)
+        said = {name: getattr(self, name) for name in (*_FUNCTIONS, "max_norm", "lr", "accumulate")}
+        text = json.dumps(said, indent=2)
         (folder / SETTINGS).write_text(text, encoding="utf-8")

@@ -1,24 +1,17 @@
 """Put FSDP2's hooks around methods that compute, other than `forward`."""
 
-from collections.abc import Iterator
-
 from fsdp_migrate.families.wrapping import entry_methods, forward_registration, outside_methods
 from fsdp_migrate.fsdp1.site import Site
 from fsdp_migrate.planning.context import Study
 from fsdp_migrate.planning.model import Decision
 from fsdp_migrate.planning.rule import Finder, Rule
 
-
-def _entry_methods(study: Study) -> Iterator[Site]:
-    return (entry.site for entry in entry_methods.entries(study))
-
-
 RULE = Rule(
     code="FSDP411",
     name="methods",
     handles=("entry method", "method of a class outside"),
     finders=(
-        Finder(240, in_project=_entry_methods),
+        Finder(240, in_project=lambda study: (e.site for e in entry_methods.entries(study))),
         Finder(241, outside_methods.find_outside_methods),
     ),
 )

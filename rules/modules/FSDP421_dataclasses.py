@@ -1,7 +1,5 @@
 """Let FSDP2 look into dataclasses that a model is given or returns, before torch 2.12."""
 
-from collections.abc import Iterator
-
 from fsdp_migrate.families.modules import dataclass_nodes, dataclass_registration
 from fsdp_migrate.fsdp1.site import Site
 from fsdp_migrate.planning.context import Study
@@ -9,16 +7,13 @@ from fsdp_migrate.planning.edits import code
 from fsdp_migrate.planning.model import Decision
 from fsdp_migrate.planning.rule import Finder, Rule
 
-
-def _dataclasses(study: Study) -> Iterator[Site]:
-    return (found.site for found in dataclass_nodes.find_dataclasses(study))
-
-
 RULE = Rule(
     code="FSDP421",
     name="dataclasses",
     handles=("dataclass of a model",),
-    finders=(Finder(250, in_project=_dataclasses),),
+    finders=(
+        Finder(250, in_project=lambda s: (d.site for d in dataclass_nodes.find_dataclasses(s))),
+    ),
 )
 
 

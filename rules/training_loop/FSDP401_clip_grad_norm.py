@@ -99,14 +99,8 @@ def _torchs_own(site: Site, study: Study) -> Decision:
             )
         elif used:
             proposal.replace(site.module, site.call, _whole(site.call))
-    return study.rewritten(
-        site,
-        RULE.code,
-        "the norm of all ranks",
-        proposal,
-        models=models,
-        review=_local(site, models, study),
-    )
+    message, review = "the norm of all ranks", _local(site, models, study)
+    return study.rewritten(site, RULE.code, message, proposal, models=models, review=review)
 
 
 def _of_a_list(site: Site, study: Study) -> Decision:
@@ -132,14 +126,8 @@ def _of_a_list(site: Site, study: Study) -> Decision:
     used = not isinstance(site.module.table.parents[site.call], ast.Expr)
     if used and not ignores and _is_certain(site, study):
         proposal.replace(site.module, site.call, _whole(site.call))
-    return study.rewritten(
-        site,
-        RULE.code,
-        "the norm of all ranks",
-        proposal,
-        models=models,
-        review=_local(site, models, study),
-    )
+    message, review = "the norm of all ranks", _local(site, models, study)
+    return study.rewritten(site, RULE.code, message, proposal, models=models, review=review)
 
 
 def _in_doubt(site: Site, study: Study) -> Decision:

@@ -1,25 +1,20 @@
 """The factors that FSDP1 divides gradients by."""
 
 import ast
-from collections.abc import Iterator
 
-from fsdp_migrate.analysis.module import Module
 from fsdp_migrate.fsdp1 import model_attributes
 from fsdp_migrate.fsdp1.site import Site
 from fsdp_migrate.planning.context import Study
 from fsdp_migrate.planning.model import Decision
 from fsdp_migrate.planning.rule import Finder, Rule
 
-
-def _divide_factors(study: Study, module: Module) -> Iterator[Site]:
-    return model_attributes.divide_factors(study.tracer, module)
-
-
 RULE = Rule(
     code="FSDP419",
     name="gradient_divide_factor",
     handles=("gradient divide factor",),
-    finders=(Finder(140, _divide_factors),),
+    finders=(
+        Finder(140, lambda study, module: model_attributes.divide_factors(study.tracer, module)),
+    ),
 )
 
 

@@ -10,7 +10,7 @@ from fsdp_migrate.families.wrapping import (
 from fsdp_migrate.families.wrapping.forward_registration import plan_registration
 from fsdp_migrate.fsdp1.site import Site
 from fsdp_migrate.planning.context import Study
-from fsdp_migrate.planning.model import Decision
+from fsdp_migrate.planning.model import Constructor, Decision
 from fsdp_migrate.planning.rendering import render
 from fsdp_migrate.planning.rule import Finder, Rule
 from fsdp_migrate.planning.shard_plan import placement_problem
@@ -45,15 +45,7 @@ def decide(site: Site, study: Study) -> Decision:
         if constructor.has_module:
             never = refused_modules.refusal_in_any_form(constructor, study)
         if never is not None:
-            return study.left(
-                site,
-                RULE.code,
-                never.reason,
-                never.help,
-                models=[constructor, *never.models],
-                quiet=bool(never.models),
-                final=True,
-            )
+            return _refused(never, constructor, site, study, final=True)
         return study.left(
             site,
             RULE.code,
@@ -63,15 +55,7 @@ def decide(site: Site, study: Study) -> Decision:
         )
     refused = refused_modules.refusal(constructor, study)
     if refused is not None:
-        return study.left(
-            site,
-            RULE.code,
-            refused.reason,
-            refused.help,
-            models=[constructor, *refused.models],
-            quiet=bool(refused.models),  # one FSDP in the other
-            final=refused.final,
-        )
+        return _refused(refused, constructor, site, study, final=refused.final)
     plan = study.plans[constructor]
     plan_registration(plan, study)
     late = checkpointing.following_checkpointing(constructor, study)
@@ -101,4 +85,14 @@ def decide(site: Site, study: Study) -> Decision:
     review = refused_modules.doubt_of_container(constructor, study)
     return study.rewritten(
         site, RULE.code, "fully_shard", plan.proposal, models=models, review=review
+    )
+
+
+def _refused(
+    why: refused_modules.Refusal, constructor: Constructor, site: Site, study: Study, *, final: bool
+) -> Decision:
+    models = [constructor, *why.models]
+    quiet = bool(why.models)  # one FSDP in the other
+    return study.left(
+        site, RULE.code, why.reason, why.help, models=models, quiet=quiet, final=final
     )

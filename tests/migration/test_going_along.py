@@ -8,6 +8,7 @@ import pytest
 
 from fsdp_migrate.cli import session
 from fsdp_migrate.planning.outcome import Outcome
+from fsdp_migrate.report import summary
 from tests.helpers.migrating import migrate
 
 UNUSED = "from torch.distributed.fsdp import FullStateDictConfig\n"
@@ -37,7 +38,7 @@ def test_they_go_with_a_model(unused: str) -> None:
 def test_they_go_where_fsdp1_is_in_nothing_else() -> None:
     result, after = migrate({"train.py": "print(1)\n", "other.py": UNUSED})
     assert not after["other.py"].strip()
-    assert result.coverage == 1.0
+    assert summary(result).coverage == 1.0
 
 
 def test_each_project_of_a_tree_is_asked_for_itself(tmp_path: Path) -> None:

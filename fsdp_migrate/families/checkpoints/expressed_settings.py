@@ -29,6 +29,7 @@ from fsdp_migrate.fsdp1.model_values import is_taken_for_model
 from fsdp_migrate.fsdp1.site import Site
 from fsdp_migrate.planning.context import Study
 from fsdp_migrate.planning.edits import Code, code
+from fsdp_migrate.planning.model import is_none
 from fsdp_migrate.planning.proposal import Proposal
 from fsdp_migrate.planning.shard_plan import DCP
 from fsdp_migrate.syntax.expressions import bind_arguments
@@ -74,7 +75,7 @@ def expressed(
     config = bound.get("optim_state_dict_config" if optim else "state_dict_config")
     values = study.values(config, module) if config is not None else frozenset()
     default = str(optim)
-    if config is None or _is_none(config):
+    if config is None or is_none(config):
         return Expressed(_is_full(kind), default, "", FOR_FIRST if optim else "")
     offload = f'getattr({ast.unparse(config)}, "offload_to_cpu", {default})'
     from_rank0 = f'getattr({ast.unparse(config)}, "rank0_only", False)'
@@ -138,10 +139,6 @@ def _is_full(kind: ast.expr) -> str:
     return f'{ast.unparse(kind)}.name == "FULL_STATE_DICT"'
 
 
-def _is_none(node: ast.expr) -> bool:
-    return isinstance(node, ast.Constant) and node.value is None
-
-
 def block_of_context(call: ast.Call, module: Module) -> ast.With | ast.AsyncWith | None:
     """The ``with`` statement that enters what a call makes."""
     item = module.table.parents.get(call)
@@ -164,7 +161,7 @@ def _is_constant_in(call: ast.Call, given: ast.expr, module: Module) -> bool:
     """Whether an argument of a context is a path that stays the same in the block."""
     path = access_path(given)
     if path is None:
-        return _is_none(given)
+        return is_none(given)
     block = block_of_context(call, module)
     if block is None:
         return False

@@ -9,7 +9,6 @@ from __future__ import annotations
 import ast
 
 from fsdp_migrate.analysis.module import Module
-from fsdp_migrate.families.checkpoints import ranks
 from fsdp_migrate.families.checkpoints.first_rank import is_first
 from fsdp_migrate.families.checkpoints.hoisting_places import Place, Standing
 from fsdp_migrate.fsdp1.site import Site
@@ -18,6 +17,7 @@ from fsdp_migrate.planning.edits import Code, code
 from fsdp_migrate.planning.proposal import Proposal
 from fsdp_migrate.planning.prose import sentences
 from fsdp_migrate.syntax.kinds import of_kind
+from fsdp_migrate.syntax.trees import block_of
 
 
 def hoist(
@@ -108,10 +108,8 @@ def _own_name(site: Site) -> str:
 def _leaves_something(statement: ast.stmt, module: Module) -> bool:
     """Whether the blocks around a statement still have code without it."""
     parent = module.table.parents[statement]
-    for name in ranks.BLOCKS:
-        block = getattr(parent, name, None)
-        if isinstance(block, list) and statement in block and len(block) > 1:
-            return True
+    if len(block_of(parent, statement)) > 1:
+        return True
     alone = isinstance(parent, ast.With) and len(parent.items) == 1
     if not alone:
         return False

@@ -204,10 +204,7 @@ def _takes_others(use: ast.expr, assignment: ast.Assign, site: Site) -> bool:
 def _uses(assignment: ast.Assign, path: str, site: Site) -> list[ast.expr]:
     """The loads that this assignment reaches."""
     module = site.module
-    scope = module.table.scope_of(assignment)
-    while scope.parent is not None and not (scope.is_function or scope.is_class):
-        scope = scope.parent
-    reaching = module.flow(scope).reaching
+    reaching = module.flow(module.table.scope_of(assignment).home()).reaching
     return [
         node
         for node, definitions in reaching.items()

@@ -7,8 +7,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from fsdp_migrate.analysis.module import Module
+from fsdp_migrate.syntax.expressions import last_name
 from fsdp_migrate.syntax.kinds import of_kind
-from fsdp_migrate.syntax.trees import FUNCTIONS, walk
+from fsdp_migrate.syntax.trees import FUNCTIONS, block_of, walk
 
 RANK_WORDS = (
     "rank",
@@ -98,11 +99,8 @@ def decorator(function: ast.AST) -> tuple[ast.expr, str] | None:
 
 def _before(child: ast.stmt, parent: ast.AST) -> list[ast.stmt]:
     """The statements before ``child`` in its block, the nearest first."""
-    for name in BLOCKS:
-        listed = getattr(parent, name, None)
-        if isinstance(listed, list) and child in listed:
-            return listed[: listed.index(child)][::-1]
-    return []
+    block = block_of(parent, child)
+    return block[: block.index(child)][::-1]
 
 
 def _returns(statement: ast.stmt) -> bool:
@@ -131,8 +129,7 @@ def _spares_one(test: ast.expr) -> bool:
 def mentions_rank(test: ast.expr) -> bool:
     """Whether a condition differs between ranks, judged by the names in it."""
     for node in walk(test):
-        name = node.id if isinstance(node, ast.Name) else getattr(node, "attr", "")
-        name = name.lower()
+        name = last_name(node).lower()
         if any(word in name for word in OTHER_RANKS):
             continue
         if any(word in name for word in RANK_WORDS):

@@ -37,14 +37,10 @@ from fsdp_migrate.syntax.trees import FUNCTIONS, block_of
 
 
 def setting_at(
-    node: ast.AST,
-    module: Module,
-    models: frozenset[Constructor],
-    study: Study,
-    depth: int = 0,
+    node: ast.AST, module: Module, models: frozenset[Constructor], study: Study
 ) -> Setting:
     """The setting in force where ``node`` stands, for any of ``models``."""
-    found = setting_of_context(node, module, models, study, depth)
+    found = setting_of_context(node, module, models, study, 0)
     if found is not None:
         return found
     nearest = None if study.run_time_states else _last_set(node, module, models, study)

@@ -17,7 +17,8 @@ from fsdp_migrate.families.wrapping import computing_methods
 from fsdp_migrate.families.wrapping.computing_methods import FunctionNode, Methods
 from fsdp_migrate.families.wrapping.named_units import named_units
 from fsdp_migrate.planning.context import Study
-from fsdp_migrate.planning.model import Constructor
+from fsdp_migrate.planning.library_source import parameters_of
+from fsdp_migrate.planning.model import Constructor, is_none
 from fsdp_migrate.syntax.expressions import last_name, names_in
 from fsdp_migrate.syntax.trees import children, walk
 
@@ -131,17 +132,11 @@ class _Body:
 
     def _inputs(self, function: FunctionNode) -> Iterator[str]:
         args = function.args
-        positional = [*args.posonlyargs, *args.args]
-        required: list[None] = [None] * (len(positional) - len(args.defaults))
-        given = [
-            *zip(positional, [*required, *args.defaults], strict=True),
-            *zip(args.kwonlyargs, args.kw_defaults, strict=True),
-        ]
-        for argument, default in given[1:]:
-            if isinstance(default, ast.Constant) and default.value is None:
-                self.optional.add(argument.arg)
-            if default is None or self._varies(argument.arg, default):
-                yield argument.arg
+        for argument, default in list(parameters_of(function).items())[1:]:
+            if default is not None and is_none(default):
+                self.optional.add(argument)
+            if default is None or self._varies(argument, default):
+                yield argument
         yield from (a.arg for a in (args.vararg, args.kwarg) if a is not None)
 
     def _varies(self, argument: str, default: ast.expr) -> bool:
@@ -248,7 +243,7 @@ class _Body:
         match test:
             case ast.Compare(
                 left=ast.Name(id=name), ops=[ast.Is() | ast.IsNot() as op], comparators=[other]
-            ) if isinstance(other, ast.Constant) and other.value is None:
+            ) if is_none(other):
                 if name in self.optional and not self.reader.is_named(name):
                     return isinstance(op, ast.Is)
         return None

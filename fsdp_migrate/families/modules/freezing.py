@@ -14,7 +14,10 @@ from fsdp_migrate.analysis.module import Module
 from fsdp_migrate.analysis.tracing.functions import class_of_method
 from fsdp_migrate.analysis.values import Class
 from fsdp_migrate.families.checkpoints.training_order import may_follow_evaluation
-from fsdp_migrate.families.training_loop.gathered_roots import may_stay_gathered, reshard_line
+from fsdp_migrate.families.training_loop.gathered_roots import (
+    may_stay_gathered,
+    resharded_first,
+)
 from fsdp_migrate.families.wrapping.computing_methods import Methods
 from fsdp_migrate.families.wrapping.wrapped_modules import models_made, unwrapped
 from fsdp_migrate.fsdp1.construct import Construct
@@ -142,8 +145,6 @@ def _whole_loop(node: ast.expr, model: ast.expr, module: Module) -> ast.stmt:
 
 def decide_freezing(site: Site, study: Study) -> Decision:
     """Reshard the model before, so that what is set is set on what stays."""
-    proposal = study.proposal()
     models = study.models(site.subject, site.module).constructors
-    line = reshard_line(site.subject, site.module, site.node, study, proposal)
-    proposal.insert_before(site.module, of_kind(site.reference, ast.stmt), line)
-    return study.rewritten(site, RULE, "resharded first", proposal, models=models)
+    before = of_kind(site.reference, ast.stmt)
+    return resharded_first(site, [site.subject], study, RULE, models=models, before=before)

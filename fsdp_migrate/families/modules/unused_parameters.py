@@ -107,9 +107,6 @@ def _classes(constructor: Constructor, study: Study) -> list[Class]:
 
 def is_owned_by_root(found: Sequence[Unused], constructor: Constructor, study: Study) -> bool:
     """Whether what may be left out certainly lies in the unit of the constructor's own module."""
-    if not constructor.may_have("auto_wrap_policy"):
-        parts = [c for c in study.constructors.values() if c is not constructor]
-        return not parts or {u.cls.node for u in found} <= {
-            c.node for c in _classes(constructor, study)
-        }
+    if not constructor.may_have("auto_wrap_policy") and study.every_constructor <= {constructor}:
+        return True
     return {u.cls.node for u in found} <= {c.node for c in _classes(constructor, study)}

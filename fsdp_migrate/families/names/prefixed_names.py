@@ -21,6 +21,7 @@ from fsdp_migrate.fsdp1.construct import Construct
 from fsdp_migrate.fsdp1.references import enclosing_function
 from fsdp_migrate.fsdp1.site import Site
 from fsdp_migrate.planning.context import Study
+from fsdp_migrate.syntax.expressions import last_name
 from fsdp_migrate.syntax.trees import FUNCTIONS, walk
 
 CONSTRUCT = Construct.parse("prefixed name")
@@ -170,8 +171,7 @@ class Tests:
             return any(map(_is_across, node.args))
         if not any(_is(argument, name) for argument in node.args):
             return False
-        called = node.func.attr if isinstance(node.func, ast.Attribute) else ""
-        called = node.func.id if isinstance(node.func, ast.Name) else called
+        called = last_name(node.func)
         if called in SEARCHING:
             return self.is_search(node)
         return called in ANCHORED or self.is_in_function(node, name)

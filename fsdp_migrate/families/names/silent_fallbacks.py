@@ -14,7 +14,7 @@ from fsdp_migrate.analysis.module import Module
 from fsdp_migrate.fsdp1 import api as fsdp1
 from fsdp_migrate.fsdp1 import model_attributes, model_values
 from fsdp_migrate.syntax.scopes import Kind
-from fsdp_migrate.syntax.trees import FUNCTIONS
+from fsdp_migrate.syntax.trees import FUNCTIONS, block_of
 
 if TYPE_CHECKING:
     from fsdp_migrate.planning.context import Study
@@ -63,10 +63,8 @@ def _tests(parent: ast.AST, child: ast.AST) -> Iterator[ast.expr]:
         case ast.ListComp() | ast.SetComp() | ast.DictComp() | ast.GeneratorExp():
             yield from (test for generator in parent.generators for test in generator.ifs)
     if isinstance(child, ast.stmt):
-        for name in ("body", "orelse", "finalbody"):
-            block = getattr(parent, name, None)
-            if isinstance(block, list) and child in block:
-                yield from _left_before(block[: block.index(child)])
+        block = block_of(parent, child)
+        yield from _left_before(block[: block.index(child)])
 
 
 def _left_before(statements: Iterable[ast.stmt]) -> Iterator[ast.expr]:

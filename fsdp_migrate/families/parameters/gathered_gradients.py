@@ -14,7 +14,10 @@ from fsdp_migrate.analysis.module import Module
 from fsdp_migrate.analysis.values import Function
 from fsdp_migrate.families.parameters.parameter_loops import METHODS, changes_in_place
 from fsdp_migrate.families.training_loop.early_optimizers import named_like_an_optimizer
-from fsdp_migrate.families.training_loop.gathered_roots import may_stay_gathered, reshard_line
+from fsdp_migrate.families.training_loop.gathered_roots import (
+    may_stay_gathered,
+    resharded_first,
+)
 from fsdp_migrate.families.training_loop.model_runs import Runs
 from fsdp_migrate.families.wrapping.gathered import is_gathered
 from fsdp_migrate.fsdp1.construct import Construct
@@ -109,8 +112,5 @@ def _runs_backward(call: ast.Call, runs: Runs, module: Module) -> bool:
 
 
 def decide_gathered(site: Site, study: Study) -> Decision:
-    proposal = study.proposal()
     models = study.models(site.subject, site.module).constructors
-    line = reshard_line(site.subject, site.module, site.node, study, proposal)
-    proposal.insert_before(site.module, site.statement, line)
-    return study.rewritten(site, RULE, "resharded first", proposal, models=models)
+    return resharded_first(site, [site.subject], study, RULE, models=models)

@@ -22,7 +22,7 @@ from fsdp_migrate.families.training_loop.early_optimizers import trained_models
 from fsdp_migrate.families.training_loop.gathered_roots import (
     may_be_evaluated,
     may_stay_gathered,
-    reshard_line,
+    resharded_first,
 )
 from fsdp_migrate.families.training_loop.training_before import (
     just_trained,
@@ -79,17 +79,12 @@ def models_changed(iterated: ast.expr, module: Module) -> list[ast.expr]:
 def decide_update(site: Site, study: Study) -> Decision:
     if not sharded(site.subject, site.module, study):
         return _update_of_optimizer(site, site.subject, study)
-    proposal = study.proposal()
     looped = models_looped_over(site.expression, study, site.module)
     # Parameters of an FSDP1 model and of an FSDP2 model do not mix: all of them or none.
     together = (site.subject, *looped.values())
     models = frozenset(c for m in together for c in sharded(m, site.module, study))
     if not may_stay_gathered(models, study):
         return study.kept_as_is(site, RULE, "kept, on sharded parameters", models=models)
-    lines = [
-        reshard_line(m, site.module, site.expression, study, proposal) for m in looped.values()
-    ]
-    proposal.insert_before(site.module, site.statement, *lines)
     changed = [sharded(m, site.module, study) for m in models_changed(site.expression, site.module)]
     review = ""
     of_each = [sharded(m, site.module, study) for m in looped.values()]
@@ -98,7 +93,7 @@ def decide_update(site: Site, study: Study) -> Decision:
         review = STALE
     elif may_be_evaluated(frozenset().union(*changed), study) and not _was_trained(site, study):
         review = LATE
-    return study.rewritten(site, RULE, "resharded first", proposal, models=models, review=review)
+    return resharded_first(site, looped.values(), study, RULE, models=models, review=review)
 
 
 def _was_trained(site: Site, study: Study) -> bool:
@@ -121,10 +116,8 @@ def _update_of_optimizer(site: Site, optimizer: ast.expr, study: Study) -> Decis
     if model is None or not strategies.is_replicated(models, study):
         message = "kept, and not seen in every case"
         return study.rewritten(site, RULE, message, models=models, review=UNSEEN)
-    proposal = study.proposal()
-    line = reshard_line(model, site.module, site.node, study, proposal)
-    proposal.insert_before(site.module, groups_loop(site), line)
-    return study.rewritten(site, RULE, "resharded first", proposal, models=models)
+    before = groups_loop(site)
+    return resharded_first(site, [model], study, RULE, models=models, before=before)
 
 
 UNSEEN = (

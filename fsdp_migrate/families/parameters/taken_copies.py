@@ -26,7 +26,7 @@ from fsdp_migrate.families.training_loop.early_optimizers import is_optimizer_na
 from fsdp_migrate.families.training_loop.gathered_roots import (
     may_be_evaluated,
     may_stay_gathered,
-    reshard_line,
+    resharded_first,
 )
 from fsdp_migrate.families.training_loop.training_before import (
     just_trained,
@@ -34,11 +34,12 @@ from fsdp_migrate.families.training_loop.training_before import (
 )
 from fsdp_migrate.families.wrapping.gathered import is_gathered
 from fsdp_migrate.fsdp1.construct import Construct
+from fsdp_migrate.fsdp1.references import enclosing_function
 from fsdp_migrate.fsdp1.site import Site
 from fsdp_migrate.planning.context import Study
 from fsdp_migrate.planning.model import Decision
 from fsdp_migrate.syntax.expressions import last_name, names_in
-from fsdp_migrate.syntax.trees import FUNCTIONS, walk
+from fsdp_migrate.syntax.trees import walk
 
 RULE = "FSDP408"
 
@@ -147,22 +148,14 @@ def _in_function(
     found = {
         _use(name, study, module, depth)
         for name in (n for each in names for n in module.table.names_by_id.named(each))
-        if isinstance(name.ctx, ast.Load) and _function_of(name, module) is node
+        if isinstance(name.ctx, ast.Load) and enclosing_function(module, name) is node
     }
     return CHANGED if CHANGED in found else COPIED if COPIED in found else None
-
-
-def _function_of(name: ast.Name, module: Module) -> ast.AST | None:
-    return next((p for p in module.table.ancestors(name) if isinstance(p, FUNCTIONS)), None)
 
 
 def decide_taken_copy(site: Site, study: Study) -> Decision:
     """Reshard the model before its parameters are taken."""
     models = sharded(site.subject, site.module, study)
-    proposal = study.proposal()
-    line = reshard_line(site.subject, site.module, site.expression, study, proposal)
-    proposal.insert_before(site.module, site.statement, line)
     late = site.construct == CHANGED and may_be_evaluated(models, study)
-    return study.rewritten(
-        site, RULE, "resharded first", proposal, models=models, review=LATE if late else ""
-    )
+    review = LATE if late else ""
+    return resharded_first(site, [site.subject], study, RULE, models=models, review=review)

@@ -15,7 +15,7 @@ from fsdp_migrate.analysis.module import Module
 from fsdp_migrate.families.training_loop.gathered_roots import (
     may_be_evaluated,
     may_stay_gathered,
-    reshard_line,
+    resharded_first,
 )
 from fsdp_migrate.families.training_loop.training_before import just_trained
 from fsdp_migrate.families.wrapping.gathered import is_gathered
@@ -176,21 +176,14 @@ def decide_write(site: Site, study: Study) -> Decision:
             models=changed,
             quiet=True,
         )
-    proposal = study.proposal()
     together = models_of(site, study)
     models = frozenset(
         c for m in together.values() for c in study.models(m, site.module).constructors
     )
     if not may_stay_gathered(models, study):
         return study.kept_as_is(site, RULE, "kept, on sharded parameters", models=models)
-    lines = [
-        reshard_line(m, site.module, site.expression, study, proposal) for m in together.values()
-    ]
-    proposal.insert_before(site.module, site.statement, *lines)
-    late = may_be_evaluated(changed, study)
-    return study.rewritten(
-        site, RULE, "resharded first", proposal, models=models, review=LATE if late else ""
-    )
+    review = LATE if may_be_evaluated(changed, study) else ""
+    return resharded_first(site, together.values(), study, RULE, models=models, review=review)
 
 
 LATE = (

@@ -108,10 +108,7 @@ def is_optimizer_name(name: str) -> bool:
 
 def function_scope(node: ast.AST, module: Module) -> Scope:
     """The scope of the function around ``node``, or of the module."""
-    scope = module.table.scope_of(node)
-    while scope.parent is not None and not scope.is_function:
-        scope = scope.parent
-    return scope
+    return module.table.scope_of(node).function() or module.table.module
 
 
 def is_optimizer(callee: Value, study: Study) -> bool:
@@ -133,9 +130,7 @@ def parameter_calls(call: ast.Call) -> Iterator[ast.Call]:
 
 def early_optimizer(call: ast.Call, module: Module, study: Study) -> EarlyOptimizer | None:
     """The wrap that follows the call of an optimizer in the same scope, if there is one."""
-    scope = module.table.scope_of(call)
-    while scope.parent is not None and not scope.is_function:
-        scope = scope.parent
+    scope = function_scope(call, module)
     order = module.flow(scope).order
     built = module.table.statement(call)
     for parameters in parameter_calls(call):

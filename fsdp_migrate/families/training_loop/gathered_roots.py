@@ -9,6 +9,7 @@ forward, unless their strategy is SHARD_GRAD_OP.
 from __future__ import annotations
 
 import ast
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from fsdp_migrate.analysis.flow import access_path
@@ -19,9 +20,10 @@ from fsdp_migrate.families.training_loop.early_optimizers import trained_models
 from fsdp_migrate.families.training_loop.model_runs import NOTHING, RUNNING, Runs, is_quiet
 from fsdp_migrate.families.wrapping import strategies
 from fsdp_migrate.families.wrapping.entry_methods import entries
+from fsdp_migrate.fsdp1.site import Site
 from fsdp_migrate.planning.context import Study
 from fsdp_migrate.planning.edits import Code, code
-from fsdp_migrate.planning.model import Constructor
+from fsdp_migrate.planning.model import Constructor, Decision
 from fsdp_migrate.planning.proposal import Proposal
 from fsdp_migrate.syntax.expressions import given_arguments
 
@@ -36,6 +38,23 @@ def reshard_line(
         return code("{m}.reshard()", m=ast.unparse(model))
     function = proposal.support(module, "reshard_parameters", near)
     return code("{f}({m})", f=function, m=ast.unparse(model))
+
+
+def resharded_first(
+    site: Site,
+    subjects: Iterable[ast.expr],
+    study: Study,
+    rule: str,
+    *,
+    models: frozenset[Constructor],
+    before: ast.stmt | None = None,
+    review: str = "",
+) -> Decision:
+    """The answer for a site in front of whose statement, or of ``before``, models are resharded."""
+    proposal = study.proposal()
+    lines = [reshard_line(m, site.module, site.node, study, proposal) for m in subjects]
+    proposal.insert_before(site.module, before or site.statement, *lines)
+    return study.rewritten(site, rule, "resharded first", proposal, models=models, review=review)
 
 
 def _is_root_alone(model: ast.expr, module: Module, study: Study) -> bool:

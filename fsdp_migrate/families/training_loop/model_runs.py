@@ -125,13 +125,12 @@ def _assigned(study: Study) -> frozenset[str]:
         for scope in table.scopes.values():
             if scope is table.module or scope.is_class:
                 for name, bindings in scope.bindings.items():
-                    if any(b.kind is not Kind.FUNCTION or _is_decorated(b.node) for b in bindings):
+                    if any(
+                        b.kind is not Kind.FUNCTION or getattr(b.node, "decorator_list", ())
+                        for b in bindings
+                    ):
                         names.add(name)
     return frozenset(names)
-
-
-def _is_decorated(node: ast.AST) -> bool:
-    return bool(getattr(node, "decorator_list", ()))
 
 
 def is_quiet(call: ast.Call) -> bool:

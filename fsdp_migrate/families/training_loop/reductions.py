@@ -17,7 +17,7 @@ from fsdp_migrate.analysis.module import Module
 from fsdp_migrate.analysis.values import Function
 from fsdp_migrate.fsdp1 import references
 from fsdp_migrate.planning.context import Study
-from fsdp_migrate.syntax.expressions import given_arguments
+from fsdp_migrate.syntax.expressions import given_arguments, last_name
 from fsdp_migrate.syntax.trees import FUNCTIONS, position, walk
 
 NORMS = frozenset({"norm", "vector_norm"})
@@ -209,7 +209,7 @@ def adds_up_roots(reduction: Reduction, study: Study, module: Module) -> bool:
         node
         for node in nodes
         if isinstance(node, ast.Call)
-        and getattr(node.func, "attr", getattr(node.func, "id", "")) in NORMS
+        and last_name(node.func) in NORMS
         and any(_holds(given, held, reduction.node) for given in node.args)
     ]
     last = norms[0] if norms else reduction.node  # of norms of single gradients
@@ -317,7 +317,7 @@ class _Following:
         concerned = [g for g in given_arguments(call) if _holds(g, held, start)]
         if not concerned:
             return False
-        name = getattr(call.func, "attr", getattr(call.func, "id", ""))
+        name = last_name(call.func)
         if name in REDUCERS and not self.study.external(call.func, module) & NO_REDUCERS:
             return True
         for value in self.study.values(call.func, module) if depth else ():

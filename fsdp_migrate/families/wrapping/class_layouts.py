@@ -11,7 +11,7 @@ import ast
 from collections.abc import Iterator
 
 from fsdp_migrate.analysis.module import Module
-from fsdp_migrate.analysis.values import Class, Made
+from fsdp_migrate.analysis.values import Class
 from fsdp_migrate.families.wrapping import model_contents
 from fsdp_migrate.families.wrapping.stored_models import is_module
 from fsdp_migrate.fsdp1.construct import Construct
@@ -59,17 +59,8 @@ def decide_order(site: Site, study: Study, rule: str) -> Decision:
 def makers(cls: Class, study: Study) -> Iterator[Constructor]:
     """The constructors that may shard objects of a class."""
     for constructor in study.reached_from(cls.module):
-        if any(each.node is cls.node for each in _classes(constructor, study)):
+        if any(each.node is cls.node for each in model_contents.classes(constructor, study)):
             yield constructor
-
-
-def _classes(constructor: Constructor, study: Study) -> Iterator[Class]:
-    """The project's classes, with their bases, of what a constructor shards, as far as is known."""
-    made = model_contents.contents(constructor.wrapped, constructor.module, study).classes
-    values = study.values(constructor.wrapped, constructor.module)
-    whole = [v.callee for v in values if isinstance(v, Made) and isinstance(v.callee, Class)]
-    for cls in (*whole, *(made if constructor.may_have("auto_wrap_policy") else ())):
-        yield from study.tracer.lineage(cls)
 
 
 def _is_slotted(base: ast.expr, module: Module, study: Study) -> bool:

@@ -15,7 +15,7 @@ from fsdp_migrate.analysis.values import Class, Constant, Function, FunctionNode
 from fsdp_migrate.families.wrapping import devices
 from fsdp_migrate.planning.context import Study
 from fsdp_migrate.planning.model import Constructor
-from fsdp_migrate.syntax.trees import COMPREHENSIONS, FUNCTIONS
+from fsdp_migrate.syntax.trees import COMPREHENSIONS, FUNCTIONS, position
 
 # Functions of torch.cuda that fail without CUDA.
 NEED_CUDA = frozenset(
@@ -131,7 +131,7 @@ def _runs_with(call: ast.Call, node: ast.AST, module: Module) -> bool:
         if parent in shared and isinstance(parent, (*FUNCTIONS, ast.Module)):
             break
         child = parent
-    return _starts(call) <= _starts(node) or not _leaves(node, call, module)
+    return position(call) <= position(node) or not _leaves(node, call, module)
 
 
 def _always_runs(call: ast.Call, function: FunctionNode | None, module: Module) -> bool:
@@ -174,15 +174,11 @@ def _leaves(start: ast.AST | None, end: ast.AST, module: Module) -> bool:
     around = _function(end, module)
     if around is None and start is None:
         return False  # no return stands there, and what loops repeat is decided by them
-    first = _starts(start) if start is not None and start is not around else (0, 0)
+    first = position(start) if start is not None and start is not around else (0, 0)
     scope = module.table.module if around is None else module.table.scopes[around]
     return any(
         isinstance(n, LEAVING)
-        and first < _starts(n) < _starts(end)
+        and first < position(n) < position(end)
         and (module.table.scope_of(n).function() or module.table.module) is scope
         for n in ast.walk(around or module.source.tree)
     )
-
-
-def _starts(node: ast.AST) -> tuple[int, int]:
-    return getattr(node, "lineno", 0), getattr(node, "col_offset", 0)

@@ -169,7 +169,7 @@ def _kept(
             ]
         given = plan.constructor.arguments[entry.name]
         converted = any(node in study.conversions for node in ast.walk(entry.value))
-        if converted and any(given in _taken_over(line) for line in new.setup):
+        if converted and any(given in line.old_nodes() for line in new.setup):
             raise Unwritable(f"{entry.name} is made and asked for at once")
         setup[entry] = [_spelled_out(line, given, _text(entry, plan)) for line in new.setup]
     return kept, setup
@@ -263,12 +263,6 @@ def _shared_policy(plan: ShardPlan) -> Code:
     return root_policy(plan, precision) if alone else precision.policy
 
 
-def _taken_over(line: Code) -> list[ast.expr]:
-    nodes: list[ast.expr] = []
-    line.flatten(nodes)
-    return nodes
-
-
 def _text(entry: Entry, plan: ShardPlan) -> str:
     """An entry's value as the file spells it, on one line."""
     text = ast.get_source_segment(plan.constructor.module.source.text, entry.value)
@@ -291,7 +285,7 @@ def _check_places(
     table = plan.constructor.module.table
     later = _bound(staying)
     texts = [line.flatten([]) for line in moved]
-    nodes = [node for line in moved for node in _taken_over(line)]
+    nodes = [node for line in moved for node in line.old_nodes()]
     inside = {entry.statement for entry in dictionary.entries}
     if any(later & set(re.findall(r"\w+", text)) for text in texts) or any(
         table.statement(node) not in inside for node in nodes

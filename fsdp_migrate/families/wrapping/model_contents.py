@@ -5,12 +5,14 @@ from __future__ import annotations
 import ast
 import re
 import sys
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
 from fsdp_migrate.analysis.module import Module
 from fsdp_migrate.analysis.values import Class, External, Function, Made, Values
 from fsdp_migrate.fsdp1 import api as fsdp1
 from fsdp_migrate.planning.context import Study
+from fsdp_migrate.planning.model import Constructor
 
 # Outside libraries whose models of these names are transformers without BatchNorm and without
 # persistent float buffers (transformers registers its rotary tables with persistent=False).
@@ -59,6 +61,16 @@ def contents(node: ast.expr, module: Module, study: Study) -> Contents:
         result = known[node] = Contents()
         _collect(study.values(node, module), study, result, set())
     return known[node]
+
+
+def classes(constructor: Constructor, study: Study) -> Iterator[Class]:
+    """The project's classes, and their bases, of the module and of what may be units in it."""
+    values = study.values(constructor.wrapped, constructor.module)
+    made = [v.callee for v in values if isinstance(v, Made) and isinstance(v.callee, Class)]
+    if constructor.may_have("auto_wrap_policy"):
+        made += contents(constructor.wrapped, constructor.module, study).classes
+    for cls in made:
+        yield from study.tracer.lineage(cls)
 
 
 def _contents(study: Study) -> dict[ast.expr, Contents]:

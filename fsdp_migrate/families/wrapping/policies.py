@@ -212,21 +212,18 @@ def _joined(value: Made, call: ast.Call, study: Study) -> Policy:
     elements = policy_lists.elements(listed, value, study)
     if elements is None:
         found = study.tracer.evaluate(listed, value.module, value.frame)
-        parts = tuple(_readable(each, study) for each in found)
-        return Policy(Kind.WALK, value.module, call, None, parts, is_open=True)
+        readable = tuple(_readable(each, study) for each in found)
+        return Policy(Kind.WALK, value.module, call, None, readable, is_open=True)
     named = not isinstance(listed, policy_lists.DISPLAYS)
     ask = study.tracer.evaluate
     joined = []
     for element, where in elements:  # one that this call does not add is one for other calls
         values = ask(element, where, value.frame) or ask(element, where)
         joined.append(tuple(written_here(read(values, study), element, where, study)))
-    if named and any(map(_is_rebound, itertools.chain(*joined))):
+    parts = itertools.chain(*joined)
+    if named and any(policy_lists.is_rebound(p.argument or p.node, p.module) for p in parts):
         return Policy(Kind.WALK, value.module, call, None, tuple(joined))
     return Policy(Kind.ANY, value.module, call, listed, tuple(joined), named=named)
-
-
-def _is_rebound(policy: Policy) -> bool:
-    return policy_lists.is_rebound(policy.argument or policy.node, policy.module)
 
 
 def _readable(value: Value, study: Study) -> tuple[Policy, ...]:

@@ -14,7 +14,7 @@ from typing import Final
 
 from fsdp_migrate.analysis.flow import access_path
 from fsdp_migrate.analysis.module import Module
-from fsdp_migrate.analysis.values import Class, Made, Value
+from fsdp_migrate.analysis.values import Made, Value
 from fsdp_migrate.families.wrapping import model_contents
 from fsdp_migrate.planning.context import Study
 from fsdp_migrate.planning.model import Constructor
@@ -104,7 +104,7 @@ def refusal_in_any_form(constructor: Constructor, study: Study) -> Refusal | Non
             f"fully_shard takes no {container}: it has no forward to gather parameters for",
             "shard its elements",
         )
-    for cls in _classes(constructor, study):
+    for cls in model_contents.classes(constructor, study):
         bindings = cls.module.table.scopes[cls.node].bindings
         name = next((n for n in sorted(OF_FSDP2) if n in bindings), None)
         if name is not None:
@@ -136,16 +136,6 @@ def _made(constructor: Constructor, study: Study) -> set[Value]:
     """What is wrapped."""
     values = study.values(constructor.wrapped, constructor.module)
     return {v for v in values if v.node is not constructor.call}
-
-
-def _classes(constructor: Constructor, study: Study) -> Iterator[Class]:
-    """The project's classes, and their bases, of the module and of what may be units in it."""
-    values = study.values(constructor.wrapped, constructor.module)
-    made = [v.callee for v in values if isinstance(v, Made) and isinstance(v.callee, Class)]
-    if constructor.may_have("auto_wrap_policy"):
-        made += model_contents.contents(constructor.wrapped, constructor.module, study).classes
-    for cls in made:
-        yield from study.tracer.lineage(cls)
 
 
 def _sharded_before(

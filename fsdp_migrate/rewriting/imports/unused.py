@@ -21,8 +21,8 @@ from fsdp_migrate.planning.edits import (
     ReplaceExpression,
     ReplaceStatement,
     Unwrap,
+    new_code,
 )
-from fsdp_migrate.rewriting.edit_plan import new_code
 from fsdp_migrate.syntax import evaluated_text, string_annotations
 from fsdp_migrate.syntax.scopes import Binding, Kind, differ
 from fsdp_migrate.syntax.trees import children

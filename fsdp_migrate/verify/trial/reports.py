@@ -61,11 +61,8 @@ def compare_reported(bench: Bench, first: Pair) -> Gate | None:
     if not found.compared:
         return asked.note("none, or none that is reproducible") if found.chance else None
     says = f"{plural(found.compared, 'number')} reported alike"
-    return asked.passes(says, measured=found.largest, details=_not_compared(aside))
-
-
-def _not_compared(aside: list[str]) -> tuple[str, ...]:
-    return (f"not compared: {', '.join(aside)}",) if aside else ()
+    details = (f"not compared: {', '.join(aside)}",) if aside else ()
+    return asked.passes(says, measured=found.largest, details=details)
 
 
 def _suffix(bench: Bench, first: Pair) -> str | None:
