@@ -967,6 +967,13 @@ ROWS = (
         "FSDP408",
         "norms of one rank",
     ),
+    review(
+        "4",
+        "an optimizer of the project's own scales steps by norms of a parameter",
+        "kept, with a marker: of this rank's piece before, of the whole parameter now",
+        "FSDP408",
+        "steps that an optimizer of one's own scales by norms",
+    ),
     nothing(
         "4",
         "dist.all_reduce of FSDP1's norm",
