@@ -1476,10 +1476,15 @@ ROWS = (
         "called by itself",
         program("methods --kind replaced"),
     ),
-    left("8.1", "model.forward kept for later", "left", "FSDP409", "kept for later"),
-    unseen(
-        "8.1", "forward or a method of a part, of a class that is not seen", "loud: mixed tensors"
+    rewritten(
+        "8.1",
+        "part.forward(x), of what may be a unit",
+        "part(x); marked where the whole model may not have run before",
+        "FSDP409",
+        "a part, after the whole model",
     ),
+    left("8.1", "model.forward kept for later", "left", "FSDP409", "kept for later"),
+    unseen("8.1", "a method of a part, of a class that is not seen", "loud: mixed tensors"),
     rewritten(
         "8.1",
         "a method that computes, called after an evaluation",
