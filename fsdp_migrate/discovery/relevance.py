@@ -45,6 +45,8 @@ RELEVANT_USES = tuple(
         (
             MODEL_USES,
             rb"\.data *=(?!=)",  # of parameters that it is given
+            rb"\[[\"']params[\"']\]",  # of an optimizer's group
+            rb"\.forward\((?<!\)\.forward\()(?<!\bself\.forward\()",  # of a unit, maybe
             rb"load_sharded_optimizer_state_dict",
             rb"CheckpointImpl\.REENTRANT\b",
             rb"use_reentrant *= *True\b",

@@ -4,14 +4,20 @@ import ast
 
 from fsdp_migrate.analysis.flow import access_path
 from fsdp_migrate.families.subclasses import subclass_methods
+from fsdp_migrate.families.training_loop import part_forwards
 from fsdp_migrate.families.wrapping import forward_registration
 from fsdp_migrate.fsdp1.site import Site
 from fsdp_migrate.planning.context import Study
 from fsdp_migrate.planning.edits import code
 from fsdp_migrate.planning.model import Decision
-from fsdp_migrate.planning.rule import Rule
+from fsdp_migrate.planning.rule import Finder, Rule
 
-RULE = Rule(code="FSDP409", name="forward", handles=("FullyShardedDataParallel.forward",))
+RULE = Rule(
+    code="FSDP409",
+    name="forward",
+    handles=("FullyShardedDataParallel.forward", "forward of a part"),
+    finders=(Finder(235, part_forwards.find_part_forwards),),
+)
 
 
 DESCRIBES = frozenset({"functools.wraps", "functools.update_wrapper"})
@@ -19,6 +25,8 @@ RUNS = (".checkpoint", "functools.partial")
 
 
 def decide(site: Site, study: Study) -> Decision:
+    if site.construct == part_forwards.PART:
+        return _of_a_part(site, study)
     models = study.models(site.subject, site.module).constructors
     outer = site.module.table.parents[site.mention]
     names = study.external(outer.func, site.module) if isinstance(outer, ast.Call) else frozenset()
@@ -57,6 +65,29 @@ def decide(site: Site, study: Study) -> Decision:
 
 
 CAST = "under mixed precision, what replaces forward now gets inputs in param_dtype"
+
+
+def _of_a_part(site: Site, study: Study) -> Decision:
+    """Call a part of a model, whose units gather their parameters when they are called."""
+    whole = part_forwards.whole_of(site.call, site.module, study)
+    assert whole is not None, "the site was found by it"
+    review = ""
+    if part_forwards.may_come_first(site.call, whole, site.module, study):
+        review = FIRST
+    elif whole.model is None and not part_forwards.is_certain(site.subject, site.module, study):
+        review = UNKNOWN
+    proposal = study.proposal()
+    proposal.replace(site.module, site.mention, code("{m}", m=site.subject))
+    return study.rewritten(
+        site, RULE.code, "the part itself", proposal, models=whole.models, review=review
+    )
+
+
+FIRST = (
+    "the whole model must have run once before a part of it is called alone; in FSDP1 a state that "
+    "was asked for or loaded was enough"
+)
+UNKNOWN = "this was a call of its forward: as a unit it gathers its parameters when it is called"
 
 
 def _is_replaced(site: Site) -> bool:

@@ -34,6 +34,7 @@ def decide(site: Site, study: Study) -> Decision:
     if name == "forward_prefetch":
         return study.dropped(site, RULE.code, "dropped, FSDP2 prefetches itself")
     prefetch.remove_table(value, site.module, study, plan.proposal)
+    prefetch.remove_variable(value, plan, study)
     if prefetch.may_be_default(value, site.module, study):
         return study.dropped(site, RULE.code, "dropped, FSDP2 does BACKWARD_PRE")
     shown = ast.unparse(value)

@@ -986,6 +986,13 @@ ROWS = (
         "FSDP408",
         "norms of one rank",
     ),
+    review(
+        "4",
+        "an optimizer of the project's own scales steps by norms of a parameter",
+        "kept, with a marker: of this rank's piece before, of the whole parameter now",
+        "FSDP408",
+        "steps that an optimizer of one's own scales by norms",
+    ),
     nothing(
         "4",
         "dist.all_reduce of FSDP1's norm",
@@ -1503,10 +1510,15 @@ ROWS = (
         "called by itself",
         program("methods --kind replaced"),
     ),
-    left("8.1", "model.forward kept for later", "left", "FSDP409", "kept for later"),
-    unseen(
-        "8.1", "forward or a method of a part, of a class that is not seen", "loud: mixed tensors"
+    rewritten(
+        "8.1",
+        "part.forward(x), of what may be a unit",
+        "part(x); marked where the whole model may not have run before",
+        "FSDP409",
+        "a part, after the whole model",
     ),
+    left("8.1", "model.forward kept for later", "left", "FSDP409", "kept for later"),
+    unseen("8.1", "a method of a part, of a class that is not seen", "loud: mixed tensors"),
     rewritten(
         "8.1",
         "a method that computes, called after an evaluation",

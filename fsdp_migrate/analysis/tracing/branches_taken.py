@@ -58,6 +58,10 @@ class BranchesTaken:
         finally:
             self._asking.remove(key)
 
+    def asks(self, node: ast.AST, module: Module, function: FunctionNode) -> bool:
+        """Whether a parameter has a part in a condition around a node."""
+        return bool(self._about_parameters(node, module, function))
+
     def _about_parameters(
         self, node: ast.AST, module: Module, function: FunctionNode
     ) -> list[tuple[ast.expr, bool]]:

@@ -174,10 +174,7 @@ class Calls:
     ) -> list[Value]:
         """What calling a project function gives, its parameters bound to this call."""
         node = function.node
-        key = call, node, frame, partial.call if partial is not None else None
-        inner = self._frames.get(key)
-        if inner is None:
-            inner = self._frames[key] = Frame(call, module, node, frame, partial)
+        inner = self._frame(call, module, node, frame, partial)
         context = inner if inner.depth <= MAX_FRAMES else None
         if isinstance(node, ast.Lambda):
             return list(self.evaluate(node.body, function.module, context))
@@ -198,10 +195,32 @@ class Calls:
                 result += self.evaluate(statement.value, function.module, context)
         return result or [Constant(call, module, frame, None)]
 
+    def _frame(
+        self,
+        call: ast.Call,
+        module: Module,
+        function: FunctionNode,
+        frame: Frame | None,
+        partial: Partial | None,
+    ) -> Frame:
+        key = call, function, frame, partial.call if partial is not None else None
+        if key not in self._frames:
+            self._frames[key] = Frame(call, module, function, frame, partial)
+        return self._frames[key]
+
     def parameter(
-        self, arg: ast.arg, scope: Scope, module: Module, frame: Frame | None
+        self,
+        arg: ast.arg,
+        scope: Scope,
+        module: Module,
+        frame: Frame | None,
+        used: ast.expr | None = None,
     ) -> list[Value]:
-        """What a parameter is: what the call of ``frame`` gives, or all callers do."""
+        """What a parameter is: what the call of ``frame`` gives, or all callers do.
+
+        Args:
+            used: where it is used: what a call that does not get there gives is left out.
+        """
         function = scope.node
         assert isinstance(function, FUNCTIONS)
         owner = class_of_method(function, module)
@@ -221,7 +240,7 @@ class Calls:
                 return self._given(site, arg, function, default, module, frame.parent)
         if arg in (function.args.vararg, function.args.kwarg):
             return [Unknown(arg, module, frame, f"{arg.arg} collects whatever is passed")]
-        return self._from_callers(arg, function, default, module)
+        return self._from_callers(arg, function, default, module, used)
 
     def _given(
         self,
@@ -275,12 +294,17 @@ class Calls:
         return result
 
     def _from_callers(
-        self, arg: ast.arg, function: FunctionNode, default: ast.expr | None, module: Module
+        self,
+        arg: ast.arg,
+        function: FunctionNode,
+        default: ast.expr | None,
+        module: Module,
+        used: ast.expr | None,
     ) -> list[Value]:
         """What the callers of a function give a parameter."""
         result: list[Value] = []
         sites = self.graph.callers(function, module)
-        for site in sites:
+        for site in self._getting_to(used, function, module, sites) or sites:
             result += self._given(site, arg, function, default, module)
         if not sites:
             name = getattr(function, "name", "a lambda")
@@ -289,3 +313,18 @@ class Calls:
             if default is not None:
                 result += self.evaluate(default, module)
         return result
+
+    def _getting_to(
+        self, used: ast.expr | None, function: FunctionNode, module: Module, sites: list[CallSite]
+    ) -> list[CallSite]:
+        """The calls whose literal arguments let them get to a place in a function."""
+        if used is None or not self.branches.asks(used, module, function):
+            return sites
+        return [
+            site
+            for site in sites
+            if site.spawned
+            or not self.branches.passes_by(
+                self._frame(site.call, site.module, function, None, site.partial), used, module
+            )
+        ]

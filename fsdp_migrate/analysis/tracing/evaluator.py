@@ -23,7 +23,12 @@ class Evaluator(Protocol):
         """The values ``node`` may have."""
 
     def parameter(
-        self, arg: ast.arg, scope: Scope, module: Module, frame: Frame | None
+        self,
+        arg: ast.arg,
+        scope: Scope,
+        module: Module,
+        frame: Frame | None,
+        used: ast.expr | None = None,
     ) -> list[Value]:
         """The values that callers, or the call of ``frame``, give a parameter."""
 

@@ -64,7 +64,7 @@ class Names:
             passed = [d for d in reaching if self.branches.passes_by(frame, d.node, module)]
             for definition in reaching:
                 if definition is not ELSEWHERE and definition not in passed:
-                    result += self.defined(definition, here, module, frame)
+                    result += self.defined(definition, here, module, frame, node)
             if len(passed) == len(reaching):
                 return []
             if ELSEWHERE in reaching and isinstance(node, ast.Attribute):
@@ -187,9 +187,14 @@ class Names:
         return [Unknown(node, user, why=f"{qualified} is not defined in these paths")]
 
     def defined(
-        self, definition: Definition, scope: Scope, module: Module, frame: Frame | None
+        self,
+        definition: Definition,
+        scope: Scope,
+        module: Module,
+        frame: Frame | None,
+        used: ast.expr | None = None,
     ) -> list[Value]:
-        """What one definition makes of its path."""
+        """What one definition makes of its path, where it is ``used``."""
         node = definition.node
         if node in self.tracer.outdated:
             return []
@@ -205,7 +210,7 @@ class Names:
                 return [Class(node, module)]
             case Kind.PARAMETER:
                 assert isinstance(node, ast.arg)
-                return self.tracer.parameter(node, scope, module, frame)
+                return self.tracer.parameter(node, scope, module, frame, used)
             case Kind.ASSIGN if definition.value is not None:
                 values = self.evaluate(definition.value, module, frame)
                 return self._unpacked(values, definition, module, frame)

@@ -20,7 +20,12 @@ class NoCalls(Calls):
     """Tells nothing of what calls give, and of what they give parameters."""
 
     def parameter(
-        self, arg: ast.arg, scope: Scope, module: Module, frame: Frame | None
+        self,
+        arg: ast.arg,
+        scope: Scope,
+        module: Module,
+        frame: Frame | None,
+        used: ast.expr | None = None,
     ) -> list[Value]:
         return [Unknown(arg, module, frame, f"{arg.arg} is a parameter")]
 

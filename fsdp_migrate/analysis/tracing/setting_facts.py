@@ -34,6 +34,8 @@ from fsdp_migrate.syntax.scopes import Kind, Scope
 from fsdp_migrate.syntax.trees import FUNCTIONS, position, walk
 
 FALSE = frozenset({None, False, ""})
+# ``1 < size`` is ``size > 1``.
+MIRRORED = {ast.Gt: ast.Lt, ast.GtE: ast.LtE, ast.Lt: ast.Gt, ast.LtE: ast.GtE}
 DEPTH = 6  # definitions that are followed
 BASES = frozenset({"builtins.object", "abc.ABC", "typing.Generic", "typing.Protocol"})
 DECORATORS = frozenset({"staticmethod", "classmethod", "no_grad", "inference_mode", "wraps"})
@@ -200,9 +202,11 @@ class SettingFacts:
         self, left: ast.expr, op: ast.cmpop, right: ast.expr, module: Module, holds: bool
     ) -> Facts:
         if isinstance(left, ast.Constant):
-            left, right = right, left
+            left, right, op = right, left, MIRRORED.get(type(op), type(op))()
         values: frozenset[object] | None = None
         match op:
+            case ast.Gt() | ast.GtE() | ast.Lt() | ast.LtE():
+                return self._ordered(left, op, right, module, holds)
             case ast.Eq() | ast.NotEq() | ast.Is() | ast.IsNot():
                 value = compared_value(right)
                 values = frozenset(value) if value else None
@@ -214,6 +218,18 @@ class SettingFacts:
             return NOTHING
         same = isinstance(op, (ast.Eq, ast.Is, ast.In))
         return sure(Fact(setting, values, holds=same is holds))
+
+    def _ordered(
+        self, left: ast.expr, op: ast.cmpop, right: ast.expr, module: Module, holds: bool
+    ) -> Facts:
+        """What ``world_size > 1`` tells: the answer to one question, which ``<=`` asks as well."""
+        limit = right.value if isinstance(right, ast.Constant) else None
+        setting = self.names.setting(left, module) if isinstance(limit, int) else ""
+        if not setting:
+            return NOTHING
+        above = isinstance(op, (ast.Gt, ast.GtE))
+        asked = ">" if isinstance(op, (ast.Gt, ast.LtE)) else ">="
+        return sure(Fact(f"{setting} {asked} {limit!r}", FALSE, holds=above is not holds))
 
     def _meant(self, test: ast.expr, module: Module) -> tuple[ast.expr, Module] | None:
         """The condition that a name, an attribute or a function without parameters stands for."""

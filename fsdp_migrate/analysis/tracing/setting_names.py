@@ -88,9 +88,11 @@ class SettingNames:
         here = f"{module.name}:{getattr(function, 'name', '')}:{node.id}"
         if binding.kind is Kind.IMPORT:
             return binding.qualified
-        if binding.kind is Kind.ASSIGN and binding.value is not None and not binding.unpack:
+        if binding.kind is Kind.ASSIGN and binding.value is not None:
             if _is_repeated(binding, module):
                 return ""
+            if binding.unpack:  # ``rank, world_size = set_up()``
+                return "" if is_owner else (OWN + here if owner.is_function else here)
             found = self.setting(binding.value, module, depth + 1, is_owner=is_owner)
             if found or not owner.is_function:
                 return found or here

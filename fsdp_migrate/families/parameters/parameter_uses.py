@@ -46,6 +46,7 @@ from fsdp_migrate.families.parameters.parameter_owners import (
     optimizer_of_group,
     sharded,
 )
+from fsdp_migrate.families.parameters.stepped_parameters import find_stepped
 from fsdp_migrate.families.training_loop import reductions
 from fsdp_migrate.families.wrapping import strategies
 from fsdp_migrate.families.wrapping.gathered import is_discarded, is_gathered
@@ -69,6 +70,7 @@ def find_parameter_uses(study: Study, module: Module) -> Iterator[Site]:
 def _find(study: Study, module: Module) -> Iterator[Site]:
     yield from _of_models(study, module)
     yield from _of_optimizers(study, module)
+    yield from find_stepped(study, module)
     yield from _of_lists(study, module)
     yield from _kept(study, module)
 

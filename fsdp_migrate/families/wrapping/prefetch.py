@@ -10,6 +10,7 @@ from fsdp_migrate.families.wrapping import tables
 from fsdp_migrate.fsdp1.api import canonical
 from fsdp_migrate.planning.context import Study
 from fsdp_migrate.planning.proposal import Proposal
+from fsdp_migrate.planning.shard_plan import ShardPlan
 
 DEFAULT = "BackwardPrefetch.BACKWARD_PRE"
 
@@ -33,6 +34,17 @@ def remove_table(node: ast.expr, module: Module, study: Study, proposal: Proposa
         statement = where.table.statement(table)
         proposal.delete(where, statement)
         proposal.claims.gone.add(statement)
+
+
+def remove_variable(node: ast.expr, plan: ShardPlan, study: Study) -> None:
+    """Remove the variable that takes FSDP1's setting to the argument, and nowhere else."""
+    module = plan.constructor.module
+    match tables.assigned(node, module):
+        case ([value], [_, name]) if plan.is_first("backward_prefetch"):
+            if any(map(canonical, study.external(value, module))):
+                statement = module.table.statement(name)
+                plan.proposal.delete(module, statement)
+                plan.proposal.claims.gone.add(statement)
 
 
 def _rows(node: ast.expr, module: Module, study: Study) -> list[tuple[ast.expr, Module]]:
