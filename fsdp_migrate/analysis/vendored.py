@@ -78,7 +78,7 @@ class Vendored:
         """The modules of every directory that is no package."""
         found: dict[Path, list[Module]] = defaultdict(list)
         for module in self._modules:
-            if module.root == module.path.parent:
+            if module.home[0] == module.home[1]:
                 found[module.path.parent].append(module)
         return found
 
