@@ -79,11 +79,16 @@ class ModuleLookup:
         ]
         if len(candidates) != 1 or standard:
             return None
-        return candidates[0] if self._vendored.may_mean(candidates[0], importer) else None
+        found = candidates[0]
+        package = found.name.partition(".")[0]
+        return found if self._vendored.may_mean(found.path, package, importer.path) else None
 
     @cached_property
     def _vendored(self) -> Vendored:
-        return Vendored(self.modules, self.library.top or self._common)
+        files = {
+            m.path: {b.qualified.partition(".")[0] for b in m.table.imports} for m in self.modules
+        }
+        return Vendored(files, self.library.top or self._common)
 
     @cached_property
     def _by_last(self) -> Mapping[str, list[Module]]:

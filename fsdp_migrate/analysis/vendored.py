@@ -13,12 +13,11 @@ from __future__ import annotations
 import os
 import re
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Set
 from functools import cached_property
 from pathlib import Path
 
 from fsdp_migrate.analysis.installed_packages import METADATA
-from fsdp_migrate.analysis.module import Module
 
 # What may say that a package is installed, or put on the path; and files without an ending.
 TELLING = frozenset(
@@ -29,39 +28,59 @@ TELLING = frozenset(
     )
 )
 LARGEST = 4_000_000  # bytes; what is larger is data
+INIT = "__init__.py"
 NO_SOURCES = frozenset({".git", "node_modules", "__pycache__"})
 
 
 class Vendored:
     """The packages that lie beside the scripts which import them."""
 
-    def __init__(self, modules: Sequence[Module], top: Path) -> None:
-        """``top`` is the directory that holds all that is looked at."""
-        self._modules = modules
+    def __init__(self, files: Mapping[Path, Set[str]], top: Path) -> None:
+        """``files`` are all that are known, each with the first parts of the names that it imports
+        absolutely; ``top`` is the directory that holds all that is looked at."""
+        self._files = files
         self._top = top
         self._projects: dict[Path, Path | None] = {}
         self._owners: dict[tuple[Path, str], Path | None] = {}
+        self._answers: dict[tuple[Path, str, Path], bool] = {}
+        self._lying: dict[tuple[str, Path], bool] = {}
         self._led: dict[Path, list[Path]] = {}
         self._named: dict[Path, bool] = {}
 
-    def may_mean(self, target: Module, importer: Module) -> bool:
-        """Whether an absolute import in ``importer``, from whose directory no name leads to
-        ``target``, may mean it all the same."""
-        project = self._project(target.path.parent)
-        if project is None or importer.path.is_relative_to(project):
+    def may_mean(self, target: Path, package: str, importer: Path) -> bool:
+        """Whether an absolute import in ``importer`` may mean a file, to which no name leads from
+        the directories above it; ``package`` is the first part of its name."""
+        project = self._project(target.parent)
+        if project is None:
             return True
-        owner = self._owner(project, target.name.partition(".")[0])
-        if owner is None or any(map(importer.path.is_relative_to, self._led_to(owner))):
+        key = project, package, importer.parent
+        if key not in self._answers:
+            self._answers[key] = importer.is_relative_to(project) or self._may_have(*key)
+        return self._answers[key]
+
+    def _may_have(self, project: Path, package: str, importing: Path) -> bool:
+        """Whether files of a directory may import a package of a project that is not theirs."""
+        owner = self._owner(project, package)
+        if owner is None:
             return True
+        for place in self._led_to(owner):
+            if importing.is_relative_to(place) or (
+                place in self._files and importing == place.parent
+            ):
+                return True
         return self._is_named_outside(owner)
 
     def _project(self, directory: Path) -> Path | None:
         """The project below the top that a directory is in."""
-        if directory == self._top or not directory.is_relative_to(self._top):
-            return None
         if directory not in self._projects:
-            here = any((directory / name).is_file() for name in METADATA)
-            self._projects[directory] = directory if here else self._project(directory.parent)
+            above = directory.parent if directory != self._top else directory
+            if not above.is_relative_to(self._top) or directory == above:
+                found = None
+            elif any((directory / name).is_file() for name in METADATA):
+                found = directory
+            else:
+                found = self._project(above)
+            self._projects[directory] = found
         return self._projects[directory]
 
     def _owner(self, project: Path, package: str) -> Path | None:
@@ -69,17 +88,16 @@ class Vendored:
         key = project, package
         if key not in self._owners:
             around = [d for d in project.parents if d != self._top and d.is_relative_to(self._top)]
-            owners = (d for d in around if any(_imports(m, package) for m in self._beside[d]))
-            self._owners[key] = next(owners, None)
+            owners = (d for d in around if package in self._beside[d])
+            self._owners[key] = next((d for d in owners if not (d / INIT).is_file()), None)
         return self._owners[key]
 
     @cached_property
-    def _beside(self) -> Mapping[Path, list[Module]]:
-        """The modules of every directory that is no package."""
-        found: dict[Path, list[Module]] = defaultdict(list)
-        for module in self._modules:
-            if module.home[0] == module.home[1]:
-                found[module.path.parent].append(module)
+    def _beside(self) -> Mapping[Path, Set[str]]:
+        """What is imported by the files of every directory."""
+        found: dict[Path, set[str]] = defaultdict(set)
+        for path, imported in self._files.items():
+            found[path.parent] |= imported
         return found
 
     def _led_to(self, owner: Path) -> list[Path]:
@@ -89,18 +107,27 @@ class Vendored:
             around = [d for d in owner.parents if d.is_relative_to(self._top)]
             found = self._led[owner] = [owner]
             for place in found:  # which grows
-                within = [m for m in self._modules if m.path.is_relative_to(place)]
-                words = {b.qualified.partition(".")[0] for m in within for b in m.table.imports}
-                names = [name for word in sorted(words) for name in (word, f"{word}.py")]
+                within = (i for path, i in self._files.items() if path.is_relative_to(place))
+                words = sorted(frozenset().union(*within))
+                names = [name for word in words for name in (word, f"{word}.py")]
                 named = [d / name for d in around for name in names]
                 found += [p for p in named if p in self._places and p not in found]
         return self._led[owner]
 
+    def leads_to(self, package: str, directory: Path) -> bool:
+        """Whether a directory, or one above it, has a file or a directory of a package's name."""
+        key = package, directory
+        if key not in self._lying:
+            lies = not self._places.isdisjoint({directory / package, directory / f"{package}.py"})
+            above = directory != directory.parent and self.leads_to(package, directory.parent)
+            self._lying[key] = lies or above
+        return self._lying[key]
+
     @cached_property
     def _places(self) -> frozenset[Path]:
-        """Every module, and every directory around one."""
-        paths = {m.path for m in self._modules}
-        return frozenset({*paths, *(d for p in {p.parent for p in paths} for d in (p, *p.parents))})
+        """Every file, and every directory around one."""
+        directories = {path.parent for path in self._files}
+        return frozenset({*self._files, *(d for p in directories for d in (p, *p.parents))})
 
     def _is_named_outside(self, directory: Path) -> bool:
         """Whether a path into a directory is written anywhere outside of it."""
@@ -122,10 +149,6 @@ class Vendored:
                 path = os.path.join(around, file)
                 if os.path.splitext(file)[1].lower() in TELLING and not os.path.islink(path):
                     yield _contents(path)
-
-
-def _imports(module: Module, package: str) -> bool:
-    return any(b.qualified.partition(".")[0] == package for b in module.table.imports)
 
 
 def _contents(path: str) -> bytes:
