@@ -88,7 +88,7 @@ class ModuleLookup:
         files = {
             m.path: {b.qualified.partition(".")[0] for b in m.table.imports} for m in self.modules
         }
-        return Vendored(files, self.library.top or self._common)
+        return Vendored(files, self.library.top or self._common, self.library.named)
 
     @cached_property
     def _by_last(self) -> Mapping[str, list[Module]]:

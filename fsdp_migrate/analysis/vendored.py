@@ -35,9 +35,12 @@ NO_SOURCES = frozenset({".git", "node_modules", "__pycache__"})
 class Vendored:
     """The packages that lie beside the scripts which import them."""
 
-    def __init__(self, files: Mapping[Path, Set[str]], top: Path) -> None:
+    def __init__(
+        self, files: Mapping[Path, Set[str]], top: Path, named: dict[Path, bool] | None = None
+    ) -> None:
         """``files`` are all that are known, each with the first parts of the names that it imports
-        absolutely; ``top`` is the directory that holds all that is looked at."""
+        absolutely; ``top`` is the directory that holds all that is looked at; ``named`` keeps what
+        is found out about directories by reading the whole tree."""
         self._files = files
         self._top = top
         self._projects: dict[Path, Path | None] = {}
@@ -45,7 +48,7 @@ class Vendored:
         self._answers: dict[tuple[Path, str, Path], bool] = {}
         self._lying: dict[tuple[str, Path], bool] = {}
         self._led: dict[Path, list[Path]] = {}
-        self._named: dict[Path, bool] = {}
+        self._named = {} if named is None else named
 
     def may_mean(self, target: Path, package: str, importer: Path) -> bool:
         """Whether an absolute import in ``importer`` may mean a file, to which no name leads from
@@ -132,11 +135,12 @@ class Vendored:
     def _is_named_outside(self, directory: Path) -> bool:
         """Whether a path into a directory is written anywhere outside of it."""
         if directory not in self._named:
-            name = re.escape(os.fsencode(directory.name))
+            plain = os.fsencode(directory.name)
+            name = re.escape(plain)
             written = rb"(?<![\w.-])%s(?:[/\\]|[\"'])|\b(?:cd|pushd)[ \t]+[^\s;&|]*%s(?![\w-])"
             path = re.compile(written % (name, name))
             texts = self._texts(str(directory))
-            self._named[directory] = any(path.search(text) is not None for text in texts)
+            self._named[directory] = any(plain in text and path.search(text) for text in texts)
         return self._named[directory]
 
     def _texts(self, without: str) -> Iterator[bytes]:
