@@ -150,6 +150,8 @@ class Library:
     paths: frozenset[Path] = frozenset()
     load: Callable[[Path], Source | None] = lambda path: None  # None: it cannot be read
     read: Callable[[Path], bytes] = lambda path: b""  # as far as that is cheaper
+    top: Path | None = None  # the directory that holds all paths of the run
+    named: dict[Path, bool] = field(default_factory=dict)  # of a run (``vendored.py``)
 
     @cached_property
     def names(self) -> frozenset[str]:

@@ -11,6 +11,7 @@ from pathlib import Path, PurePosixPath
 from fsdp_migrate.analysis.import_roots import Roots
 from fsdp_migrate.analysis.import_steps import ImportSteps
 from fsdp_migrate.analysis.module import Library, Module
+from fsdp_migrate.analysis.vendored import Vendored
 from fsdp_migrate.syntax.source import Source, SourceError
 
 
@@ -43,9 +44,10 @@ class ModuleLookup:
 
         Absolute imports are looked up the way a run would: from the importer's own root, then from
         the importer's directory (scripts), then from every directory above it (namespace packages,
-        scripts run from the top of a repository), then anywhere the name is unambiguous. ``torch``
-        is torch, whatever the project calls its directories, and ``typing`` is Python's, unless
-        the project has one where names are known to start.
+        scripts run from the top of a repository), then anywhere the name is unambiguous, but for
+        a copy that other programs have beside them (``vendored.py``). ``torch`` is torch, whatever
+        the project calls its directories, and ``typing`` is Python's, unless the project has one
+        where names are known to start.
         """
         key = (dotted, importer.home)
         if key not in self._found:
@@ -75,7 +77,18 @@ class ModuleLookup:
         candidates = candidates or [
             m for m in self._by_last[parts[-1]] if m.location.parts[-len(parts) :] == tuple(parts)
         ]
-        return candidates[0] if len(candidates) == 1 and not standard else None
+        if len(candidates) != 1 or standard:
+            return None
+        found = candidates[0]
+        package = found.name.partition(".")[0]
+        return found if self._vendored.may_mean(found.path, package, importer.path) else None
+
+    @cached_property
+    def _vendored(self) -> Vendored:
+        files = {
+            m.path: {b.qualified.partition(".")[0] for b in m.table.imports} for m in self.modules
+        }
+        return Vendored(files, self.library.top or self._common, self.library.named)
 
     @cached_property
     def _by_last(self) -> Mapping[str, list[Module]]:

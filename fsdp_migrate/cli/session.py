@@ -227,7 +227,7 @@ def _engine(
         sources, problems = engine.read(found.candidates, display)
         # A file without FSDP that does not parse is none of our business.
         others, _ = engine.read(found.others, display)
-        library = Library(frozenset(map(Path, found.library)), load, read)
+        library = Library(frozenset(map(Path, found.library)), load, read, found.root)
         try:
             result = engine.rewrite([*sources, *others], options, registry, library, edit=edit)
         except Exception as error:

@@ -12,13 +12,16 @@ and the ``__init__`` itself counts only if it is one of the files that were aske
 
 from __future__ import annotations
 
+import os
 import re
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cache
+from functools import cache, cached_property
 from pathlib import Path
 from typing import NamedTuple
+
+from fsdp_migrate.analysis.vendored import Vendored
 
 # With a line break in front, which is looked for faster than the beginning of a line.
 STATEMENT = re.compile(
@@ -47,6 +50,7 @@ class Neighbours:
     files: Mapping[Path, bytes]
     marks: tuple[bytes, ...] = ()
     jobs: int = 1
+    top: Path | None = None  # the directory that holds them all
     marked: set[Path] = field(default_factory=set)  # the files that hold one of ``marks``
     _named: dict[str, list[tuple[Parts, Path]]] = field(init=False)
     _imports: dict[Path, list[_Import]] = field(init=False)
@@ -124,8 +128,21 @@ class Neighbours:
     def _targets(self, path: Path) -> set[Path]:
         found: set[Path] = set()
         for each in self._imports[path]:
-            found |= self._leading_to(each.source, each.name)
+            leading = self._leading_to(each.source, each.name)
+            package = each.source[0] if each.source else ""
+            if _is_absolute(each) and not self._vendored.leads_to(package, path.parent):
+                found.update(t for t in leading if self._vendored.may_mean(t, package, path))
+            else:
+                found |= leading
         return found
+
+    @cached_property
+    def _vendored(self) -> Vendored:
+        absolute = {
+            path: {each.source[0] for each in imports if _is_absolute(each)}
+            for path, imports in self._imports.items()
+        }
+        return Vendored(absolute, self.top or Path("/"))
 
     def _leading_to(self, dotted: Parts, name: str) -> frozenset[Path]:
         """The files that a name imported from ``dotted`` may come from."""
@@ -193,6 +210,10 @@ def _attributes_of(module: str) -> re.Pattern[bytes]:
     """``module.name``; the pattern begins with fixed text, which is found fast."""
     path = re.escape(module.encode()) + rb"\."
     return re.compile(rb"%s(?<!\w%s)(\w+)" % (path, path))
+
+
+def _is_absolute(each: _Import) -> bool:
+    return bool(each.source) and not os.path.isabs(each.source[0])
 
 
 def _is_hub(path: Path) -> bool:

@@ -149,7 +149,7 @@ def _split(
     """
     others = [Path(file) for file in unmarked]
     contents = _Contents(code, others)
-    imports = Neighbours(contents, PARAMETER_NAMES, jobs)
+    imports = Neighbours(contents, PARAMETER_NAMES, jobs, found.root)
     users, neighbours = imports.joined_to(reaching)
     beside = {path.parent for path in reaching}
     handed = {

@@ -86,12 +86,16 @@ def too_early(old: NameTable, new: NameTable) -> UnsureRead | None:
     name that was imported for that place and no longer is.
     """
     found = find_unsure_reads(new)
-    if found:  # perhaps because of an ``else`` that only older releases ran, and which is gone
-        found = find_unsure_reads(new, _with_else(old) - _with_else(new))
+    gone_with = _with_else(old) - _with_else(new) if found else None
+    if gone_with:  # perhaps because of an ``else`` that only older releases ran, and which is gone
+        found = find_unsure_reads(new, gone_with)
     if not found:
         return None
     known = find_unsure_reads(old)
     here = {(d.name, d.place, d.event) for d in known}
+    found = {d for d in found if (d.name, d.place, d.event) not in here}
+    if not found:  # as nearly always
+        return None
     # What is not imported may be in a function of our own by now, within the one that had it.
     outer = {(d.name, d.place.split(".")[0], d.event) for d in known if not d.imported}
     gone = {b.name for b in old.imports} - {b.name for b in new.imports}
@@ -104,8 +108,7 @@ def too_early(old: NameTable, new: NameTable) -> UnsureRead | None:
     early = [
         d
         for d in found
-        if (d.name, d.place, d.event) not in here
-        and (d.imported or (d.name, d.place.split(".")[0], d.event) not in outer)
+        if (d.imported or (d.name, d.place.split(".")[0], d.event) not in outer)
         and not (d.name in fresh and (d.place, d.event) in replaced)
     ]
     return min(early, key=lambda d: d.line, default=None)

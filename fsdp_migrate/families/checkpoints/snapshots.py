@@ -18,6 +18,7 @@ from fsdp_migrate.fsdp1 import references
 from fsdp_migrate.fsdp1.site import Site
 from fsdp_migrate.planning.context import Study
 from fsdp_migrate.syntax.expressions import last_name
+from fsdp_migrate.syntax.trees import walk
 
 DEPTH = 6  # how many names, calls and callers a state is followed through
 CONTAINERS = frozenset({"append", "appendleft", "setdefault", "insert"})
@@ -217,7 +218,7 @@ def _loop(node: ast.AST, module: Module) -> ast.AST | None:
 
 def training_calls(node: ast.AST) -> Iterator[ast.Call]:
     """Calls that train."""
-    for call in ast.walk(node):
+    for call in walk(node):
         if isinstance(call, ast.Call):
             path = (access_path(call.func) or "").rpartition(".")
             name = path[2]

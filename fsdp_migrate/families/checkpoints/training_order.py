@@ -19,7 +19,7 @@ from fsdp_migrate.fsdp1.references import enclosing_function
 from fsdp_migrate.fsdp1.site import Site
 from fsdp_migrate.planning.context import Study
 from fsdp_migrate.planning.proposal import Proposal
-from fsdp_migrate.syntax.trees import block_of
+from fsdp_migrate.syntax.trees import block_of, walk
 
 DEPTH = 3  # how many callers up calls are looked for
 EVALUATION_WORDS = ("eval", "valid", "no_grad", "inference_mode")
@@ -66,7 +66,7 @@ def comes_before_training(node: ast.AST, module: Module, study: Study, depth: in
 def _steps(function: ast.AST, module: Module, study: Study) -> Iterator[ast.Call]:
     """The calls in a function itself that train: by their names, or in functions they lead to."""
     training = set(training_calls(function))
-    for call in ast.walk(function):
+    for call in walk(function):
         if not isinstance(call, ast.Call) or enclosing_function(module, call) is not function:
             continue
         if call in training or any(
@@ -84,7 +84,7 @@ def _trains(function: Function, study: Study, depth: int) -> bool:
             depth > 0
             and any(
                 isinstance(value, Function) and _trains(value, study, depth - 1)
-                for call in ast.walk(function.node)
+                for call in walk(function.node)
                 if isinstance(call, ast.Call)
                 for value in study.values(call.func, function.module)
             )
@@ -97,7 +97,7 @@ def _training_functions(study: Study) -> dict[ast.AST, bool]:
 
 
 def _evaluations(function: ast.AST) -> Iterator[ast.Call]:
-    for call in ast.walk(function):
+    for call in walk(function):
         if isinstance(call, ast.Call):
             name = (access_path(call.func) or "").rpartition(".")[2]
             if any(word in name for word in EVALUATION_WORDS):

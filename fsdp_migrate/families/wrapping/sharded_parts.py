@@ -16,6 +16,7 @@ from fsdp_migrate.fsdp1 import model_values, references
 from fsdp_migrate.planning.context import Study
 from fsdp_migrate.planning.model import Constructor
 from fsdp_migrate.syntax.expressions import given_arguments
+from fsdp_migrate.syntax.trees import walk
 
 LOOPS = (ast.For, ast.AsyncFor, ast.While)
 
@@ -124,7 +125,7 @@ def _attributes(cls: ast.ClassDef) -> set[str]:
     """The names of what methods of a class store in ``self``."""
     return {
         node.attr
-        for node in ast.walk(cls)
+        for node in walk(cls)
         if isinstance(node, ast.Attribute)
         and isinstance(node.ctx, ast.Store)
         and isinstance(node.value, ast.Name)

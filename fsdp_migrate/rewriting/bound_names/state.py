@@ -59,6 +59,7 @@ class Bindings:
         self.table = table
         self.conditions: dict[Atoms, frozenset[str]] = {}  # of facts -> the names they ask
         self.unbound: State = set()  # what was unbound anywhere
+        self._atoms: dict[tuple[ast.expr, bool], Atoms] = {}
         self._with_name: dict[Key, State] = {}  # what is bound wherever a function's name is
         # The same for each of several functions of one name, which branches define.
         self._with_function: dict[Scope, State] = {}
@@ -78,9 +79,16 @@ class Bindings:
         """The state in a branch, where a condition holds or does not."""
         inner = set(state)
         if self.conditions:
-            atoms = atoms_of(test, holds)
+            atoms = self._atoms_of(test, holds)
             inner |= {fact[2] for fact in state if len(fact) == 3 and fact[1] <= atoms}
         return inner
+
+    def _atoms_of(self, test: ast.expr, holds: bool) -> Atoms:
+        """As :func:`atoms_of`; a branch is gone through for every call of its function."""
+        found = self._atoms.get((test, holds))
+        if found is None:
+            found = self._atoms[test, holds] = atoms_of(test, holds)
+        return found
 
     def join_branches(self, test: ast.expr, yes: State | None, no: State | None) -> State | None:
         """The state behind an ``if``, with what each branch binds as facts about its condition."""
@@ -88,7 +96,7 @@ class Bindings:
         if yes is not None and no is not None and joined is not None and is_steady(test):
             asked = frozenset(n.id for n in walk(test) if isinstance(n, ast.Name))
             for bound, other, holds in ((yes, no, True), (no, yes, False)):
-                atoms = atoms_of(test, holds)
+                atoms = self._atoms_of(test, holds)
                 self.conditions[atoms] = asked
                 joined |= {("if", atoms, key) for key in bound - other if len(key) == 2}
         return joined
