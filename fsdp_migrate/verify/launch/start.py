@@ -9,6 +9,7 @@ import uuid
 from collections.abc import Callable
 from pathlib import Path
 
+from fsdp_migrate.verify.compare.not_executed import changed_statements
 from fsdp_migrate.verify.events import Event, Stage
 from fsdp_migrate.verify.inject.config import SOURCES, WATCHED, Changes, Config
 from fsdp_migrate.verify.launch import aftermath
@@ -136,8 +137,7 @@ class Runner:
         sources = [name for name, _ in input_files(tree) if name.endswith(".py")]
         (records / SOURCES).write_text(json.dumps(sources), encoding="utf-8")
         if job.migrated and not job.timing:
-            changed = sorted(changed_sources(plan.before, plan.after))
-            (records / WATCHED).write_text(json.dumps(changed), encoding="utf-8")
+            (records / WATCHED).write_text(json.dumps(_changed(plan)), encoding="utf-8")
         config = self._config(job, records, tree)
         self.on_event(Event(Stage.START, job.role))
         watched = watch(
@@ -198,3 +198,15 @@ class Runner:
         self.room.mkdir(parents=True, exist_ok=True)
         self._own = WarmServer(self.plan.python, env, self.room / "server.log")
         return self._own
+
+
+def _changed(plan: Plan) -> dict[str, list[tuple[int, int]]]:
+    """The changed statements of each changed file of the migrated tree."""
+    return {
+        name: changed_statements(*(_source(tree / name) for tree in (plan.before, plan.after)))
+        for name in sorted(changed_sources(plan.before, plan.after))
+    }
+
+
+def _source(place: Path) -> bytes:
+    return place.read_bytes() if place.is_file() else b""
