@@ -152,7 +152,7 @@ class _Marks:
             return compile(self.marked(source, path), path, *args, **options)
 
         SourceFileLoader.source_to_code = source_to_code  # type: ignore[assignment,method-assign]
-        SourceFileLoader.path_stats = path_stats  # type: ignore[method-assign]
+        SourceFileLoader.path_stats = path_stats  # type: ignore[assignment,method-assign]
         runpy.compile = compile_script  # type: ignore[attr-defined]
 
     def marked(self, source: Any, path: Any) -> Any:
@@ -190,12 +190,14 @@ class _Marks:
 
 
 def _trace(lines: _Lines, script: str) -> None:
-    """Ask at every line of a script, until all of its changed statements have run."""
+    """Ask at every line of a script, until all of its changed statements have run. While it imports
+    something, which may be torch, nothing is traced."""
+    importing = builtins.__import__
 
     def called(frame: FrameType, event: str, argument: Any) -> Any:
         del event, argument
         if not lines.waiting[script]:
-            _trace_no_more(called)
+            no_more()
             return None
         watched = lines.name(frame.f_code.co_filename) == script
         return executed if watched and lines.unseen(frame.f_code) else None
@@ -206,16 +208,28 @@ def _trace(lines: _Lines, script: str) -> None:
             lines.seen(frame.f_code, frame.f_lineno)
         return executed
 
+    def untraced(*args: Any, **options: Any) -> Any:
+        ours = sys.gettrace() is called
+        if ours:
+            sys.settrace(None)
+        try:
+            return importing(*args, **options)
+        finally:
+            if ours:
+                sys.settrace(called)
+
+    def no_more() -> None:
+        # What others have set is left alone.
+        if sys.gettrace() is called:
+            sys.settrace(None)
+        if threading.gettrace() is called:
+            threading.settrace(None)
+        if builtins.__import__ is untraced:
+            builtins.__import__ = importing
+
     threading.settrace(called)
     sys.settrace(called)
-
-
-def _trace_no_more(called: Any) -> None:
-    """Leave alone what others have set."""
-    if sys.gettrace() is called:
-        sys.settrace(None)
-    if threading.gettrace() is called:
-        threading.settrace(None)  # type: ignore[arg-type]
+    builtins.__import__ = untraced
 
 
 # --- since Python 3.12 ---------------------------------------------------------------------------
