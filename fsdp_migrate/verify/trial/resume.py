@@ -97,9 +97,9 @@ def compare_saved(bench: Bench, first: Pair) -> Gate | None:
         return asked.note(f"only after the migration: {listed(theirs)}")
     sides = [str(trees[Role.BEFORE]), str(trees[Role.AFTER])]
     world = first.evidence.before.world
-    paths, answered = (bench.room / f"saved-{kind}.json" for kind in ("paths", "answers"))
-    paths.write_text(json.dumps(names), encoding="utf-8")
-    words = [*sides, str(world), str(_slack(first)), str(paths), str(answered)]
+    asks, answered = (bench.room / f"saved-{kind}.json" for kind in ("paths", "answers"))
+    asks.write_text(json.dumps(names), encoding="utf-8")
+    words = [*sides, str(world), str(_slack(first)), str(asks), str(answered)]
     trouble = bench.runner.run_ours(inject.SAVED, words)
     if trouble is not None:
         return asked.void(f"could not be compared: {trouble}")
