@@ -19,7 +19,7 @@ from pathlib import Path
 import shell
 
 BAR = 1.5
-RUNS = 1
+RUNS = 3
 FIXTURES = Path(__file__).parents[1] / "fixtures"
 TORCHRUN = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2")
 
