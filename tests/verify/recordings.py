@@ -55,6 +55,8 @@ class Run:
 
     steps: int = 4
     lr: float = 0.01
+    follows: bool = False
+    """Whether the rate falls where the norm of the gradients rises."""
     noise: float = 0.0
     clip: float | None = 1.0
     dtype: str = "float32"
@@ -90,9 +92,11 @@ class Run:
                     for w, t in zip(weights[n], targets[n], strict=True)
                 )
             )
-            steps.append(self._step(number, loss, gradients))
+            norm = sum(g * g for values in gradients.values() for g in values) ** 0.5
+            rate = self.lr / (1 + norm) if self.follows else self.lr
+            steps.append(self._step(number, loss, gradients, norm, rate))
             weights = {
-                n: [w - self.lr * g for w, g in zip(weights[n], gradients[n], strict=True)]
+                n: [w - rate * g for w, g in zip(weights[n], gradients[n], strict=True)]
                 for n in self.names
             }
             after.append(self._snapshot(weights))
@@ -125,8 +129,9 @@ class Run:
     def _snapshot(self, weights: dict[str, list[float]]) -> Snapshot:
         return Snapshot(tensors(weights), ({"scale": ("float32", (), 1.0, 1.0)},) * WORLD)
 
-    def _step(self, number: int, loss: float, gradients: dict[str, list[float]]) -> Step:
-        norm = sum(g * g for values in gradients.values() for g in values) ** 0.5
+    def _step(
+        self, number: int, loss: float, gradients: dict[str, list[float]], norm: float, rate: float
+    ) -> Step:
         clips: tuple[Any, ...] = ()
         if self.clip is not None:
             clips = (
@@ -149,7 +154,7 @@ class Run:
             inputs=((7,),) * WORLD,
             batches=((),) * WORLD,
             random=(11, 12),
-            settings=({0: ({"lr": self.lr, "momentum": 0.0},)},) * WORLD,
+            settings=({0: ({"lr": rate, "momentum": 0.0},)},) * WORLD,
             collectives=(traffic,) * WORLD,
             gradients=tensors(gradients),
             spread={},

@@ -7,6 +7,7 @@ import math
 from array import array
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -36,6 +37,28 @@ def test_equal_runs_pass_every_gate() -> None:
 def test_rounding_size_differences_pass() -> None:
     found = dataclasses.replace(evidence(), after=Run(noise=1.5 * 2.0**-24).record())
     assert judge(found).first_failure is None
+
+
+@pytest.mark.parametrize(
+    ("changes", "expected"),
+    [
+        ({}, None),
+        ({"noise": 1.5 * 2.0**-24}, None),
+        ({"lr": 0.0101}, "settings"),
+        ({"lr": 0.01 * (1 + 1e-5)}, "settings"),
+        ({"gradient_scale": 1.01}, "clipping"),
+        ({"follows": False}, "settings"),
+    ],
+)
+def test_a_rate_that_follows_a_norm(changes: dict[str, Any], expected: str | None) -> None:
+    sides = [{}, changes, {"noise": 2.0**-24}]
+    before, after, twin = (Run(**{"follows": True, **each}).record() for each in sides)
+    assert cause(Evidence(before, after, twin)) == expected
+    assert not cause_is_found(Evidence(before, after))
+
+
+def test_a_rate_that_does_not_change_needs_no_twin() -> None:
+    assert cause_is_found(dataclasses.replace(evidence(lr=0.0101), twin=None))
 
 
 def test_without_a_twin_the_floors_decide() -> None:

@@ -118,5 +118,5 @@ def test_a_program_that_starts_its_ranks_by_itself(method: str, tmp_path: Path) 
     )
     report = verify(plan)
     assert report.verdict is Verdict.SAME, text.render(report)
-    assert report.endings["after"].launcher == "python"
+    assert report.endings["after"].launcher == "single"
     assert len(report.rows) == 2

@@ -91,7 +91,7 @@ def test_other_correct_migrations_pass(
 def test_a_program_that_makes_its_own_ranks_is_started_as_one_process() -> None:
     report = judged("spawned", twin=False, max_steps=3, args=("--port", "29641"))
     assert report.verdict is Verdict.SAME, text.render(report)
-    assert report.endings["after"].launcher == "python"
+    assert report.endings["after"].launcher == "single"
     assert any("makes its own processes" in note for note in report.notes)
 
 

@@ -299,6 +299,24 @@ def replace(owner: object, name: str, work: Callable[..., Any]) -> None:
     functools.update_wrapper(replacement, original)
     setattr(owner, name, replacement)
     if isinstance(owner, types.ModuleType):
-        for key, module in list(sys.modules.items()):
-            if key.startswith("torch.") and vars(module).get(name) is original:
+        for module in holders(name):
+            if vars(module).get(name) is original:
                 setattr(module, name, replacement)
+
+
+_looked_at: set[str] = set()
+_holders: dict[str, dict[str, types.ModuleType]] = {}
+
+
+def holders(name: str) -> list[types.ModuleType]:
+    """The modules of torch that have a function of that name, or had when they were looked at.
+    There are thousands of them, and each is looked at once, when it has been imported."""
+    for key in sys.modules.keys() - _looked_at:
+        module = sys.modules[key]
+        if not getattr(getattr(module, "__spec__", None), "_initializing", False):
+            _looked_at.add(key)
+        if key.startswith("torch."):
+            for each, value in list(vars(module).items()):
+                if callable(value) and not isinstance(value, type):
+                    _holders.setdefault(each, {})[key] = module
+    return list(_holders.get(name, {}).values())

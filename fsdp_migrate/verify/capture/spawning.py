@@ -10,6 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from fsdp_migrate.verify import inject
 from fsdp_migrate.verify.capture.session import Session, replace
 from fsdp_migrate.verify.inject import exceptions
 
@@ -67,7 +68,7 @@ def _say_and_leave(session: Session) -> None:
 
 def _inherited() -> bool:
     """Whether a new process will find this package, to unpickle :class:`Reporting`."""
-    return any(type(finder).__name__ == "_Package" for finder in sys.meta_path)
+    return str(inject.SITE) in sys.path and not sys.flags.no_site
 
 
 class Reporting:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from fsdp_migrate.verify.compare.evidence import Evidence
 from fsdp_migrate.verify.compare.gate import AMPLIFIES, Gate, Status, first_of
 from fsdp_migrate.verify.compare.gates import BUFFERS, END, EXACT, NUMBERS, STRUCTURE, Check
-from fsdp_migrate.verify.compare.gates.data import inputs_may_follow
+from fsdp_migrate.verify.compare.gates.data import inputs_may_follow, settings_may_follow
 from fsdp_migrate.verify.compare.symptoms import causes_first
 
 FULL = "in float32"
@@ -51,6 +51,8 @@ def cause_is_found(evidence: Evidence) -> bool:
     failed = {gate.key for gate in exact_gates(evidence) if gate.status is Status.FAIL}
     if failed == {"inputs"}:
         return not inputs_may_follow(evidence)
+    if failed and failed <= {"settings", "schedules"}:
+        return "settings" in failed and not settings_may_follow(evidence)
     return bool(failed)
 
 

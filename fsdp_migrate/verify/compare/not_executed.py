@@ -33,20 +33,11 @@ def changed_and_not_executed(
 
     Nothing where one of the two is no Python.
     """
-    try:
-        old, new = (list(_statements(ast.parse(text).body)) for text in (before, after))
-        with_code = set(_lines(compile(after, "after", "exec", dont_inherit=True)))
-    except (SyntaxError, ValueError):
-        return []
-    matcher = SequenceMatcher(None, [s.says for s in old], [s.says for s in new], autojunk=False)
-    same = {match.b + n for match in matcher.get_matching_blocks() for n in range(match.size)}
     blocks: list[tuple[int, int]] = []
     goes_on = False
-    for number, statement in enumerate(new):
-        lines = with_code.intersection(range(statement.first, statement.last + 1))
-        if not lines:
-            continue  # a docstring, a declaration
-        if number in same or not lines.isdisjoint(executed):
+    for statement, changed in _with_code(before, after):
+        ran = any(statement.first <= line <= statement.last for line in executed)
+        if not changed or ran:
             goes_on = False
         elif goes_on:
             blocks[-1] = (blocks[-1][0], statement.last)
@@ -54,6 +45,26 @@ def changed_and_not_executed(
             blocks.append((statement.first, statement.last))
             goes_on = True
     return blocks
+
+
+def changed_statements(before: bytes, after: bytes) -> list[tuple[int, int]]:
+    """First and last line of every changed statement of ``after``, without those within it."""
+    return [(s.first, s.last) for s, changed in _with_code(before, after) if changed]
+
+
+def _with_code(before: bytes, after: bytes) -> Iterator[tuple[_Statement, bool]]:
+    """The statements of ``after`` that something is executed for, and whether each is changed."""
+    try:
+        old, new = (list(_statements(ast.parse(text).body)) for text in (before, after))
+        with_code = set(_lines(compile(after, "after", "exec", dont_inherit=True)))
+    except (SyntaxError, ValueError):
+        return
+    matcher = SequenceMatcher(None, [s.says for s in old], [s.says for s in new], autojunk=False)
+    same = {match.b + n for match in matcher.get_matching_blocks() for n in range(match.size)}
+    for number, statement in enumerate(new):
+        # Not a docstring, nor a declaration.
+        if not with_code.isdisjoint(range(statement.first, statement.last + 1)):
+            yield statement, number not in same
 
 
 def _statements(body: list[ast.stmt], under: tuple[str, ...] = ()) -> Iterator[_Statement]:

@@ -17,9 +17,37 @@ _EARLIER = frozenset(
 _FROM_THE_START = frozenset({"start", "first-loss", "clipping", "gradient", "update"})
 
 
+_BEFORE_UPDATE = frozenset({"first-loss", "clipping", "gradient"})
+"""Gates about what the first step computes before an optimizer changes anything."""
+
+
+def _numbers_before_settings(evidence: Evidence, gates: tuple[Gate, ...]) -> tuple[Gate, ...]:
+    """The gates, with settings that differ in a step behind numbers that differ by then: these are
+    computed before an optimizer uses its settings, and a rate may follow them."""
+    settings = next((g for g in gates if g.key == "settings" and g.status is Status.FAIL), None)
+    if settings is None or settings.step is None or evidence.twin is None:
+        return gates
+    causes = [
+        gate
+        for gate in gates
+        if gate.status is Status.FAIL
+        and (gate.key in _BEFORE_UPDATE or _later_by(gate, settings.step))
+    ]
+    if not causes:
+        return gates
+    at = gates.index(settings)
+    rest = [gate for gate in gates[at:] if not any(gate is cause for cause in causes)]
+    return (*gates[:at], *causes, *rest)
+
+
+def _later_by(gate: Gate, step: int) -> bool:
+    return gate.key == "trajectory" and gate.step is not None and gate.step <= step
+
+
 def causes_first(evidence: Evidence, gates: tuple[Gate, ...]) -> tuple[Gate, ...]:
     """The gates in an order in which inputs that a model may have made come after what made them
     others: two models that feed each other differ in their inputs whatever the cause is."""
+    gates = _numbers_before_settings(evidence, gates)
     at = next((n for n, g in enumerate(gates) if g.key == "inputs" and g.status is Status.FAIL), -1)
     if at < 0 or gates[at].step is None:
         return gates

@@ -1,8 +1,8 @@
 """Compare what two runs saved, as a plain single process of the project's interpreter reads it.
 
-``saved.py BEFORE AFTER RANKS SLACK`` takes a JSON list of paths on standard input, and answers with
-one JSON object a path on standard output: ``{"path", "kind": "checkpoint" or "other", "problem",
-"missing", "added", "parts", "shapes", "dtypes": [[name, text], ...],
+``saved.py BEFORE AFTER RANKS SLACK PATHS ANSWERS`` finds a JSON list of paths in the file ``PATHS``
+and writes into ``ANSWERS`` a list with one object a path: ``{"path", "kind": "checkpoint" or
+"other", "problem", "missing", "added", "parts", "shapes", "dtypes": [[name, text], ...],
 "apart": [[name, difference, size], ...]}``.
 A path is a file or, for ``torch.distributed.checkpoint``, a folder. Files that every rank wrote for
 itself may be cut otherwise if together they hold the same, within the slack.
@@ -28,7 +28,8 @@ def main() -> None:
     """Compare every path."""
     sys.path.pop(0)  # this file's own folder
     before, after, world, slack = *sys.argv[1:3], int(sys.argv[3]), float(sys.argv[4])
-    paths = json.load(sys.stdin)
+    with open(sys.argv[5], encoding="utf-8") as file:
+        paths = json.load(file)
     found = {path: _compare(before, after, path) for path in paths}
     for family in _families(paths, world):
         if all(_parts_only(found[path]) for path in family) and _add_up(
@@ -41,7 +42,8 @@ def main() -> None:
                 found[path] |= {**{key: [] for key in _DIFFERENCES}, "apart": exact}
     for path in paths:
         found[path].pop("whole", None)
-        print(json.dumps({"path": path, **found[path]}), flush=True)
+    with open(sys.argv[6], "w", encoding="utf-8") as file:
+        json.dump([{"path": path, **found[path]} for path in paths], file)
 
 
 def _families(paths: list[str], world: int) -> list[list[str]]:

@@ -11,6 +11,7 @@ input, answers go as lines of JSON to standard output:
 ``{"env": {...}, "cwd": "...", "target": [...], "world": 2, "logs": "..."}`` is
 answered by ``{"code": 0}`` once all ranks have ended. ``target`` is ``[script, argument, ...]`` or
 ``["-m", module, argument, ...]``. When a rank fails, the others are ended after a grace period.
+A world of 0 is one process that is no rank: as if the interpreter had been started on the program.
 """
 
 from __future__ import annotations
@@ -63,8 +64,10 @@ def _import_ahead() -> None:
     import fsdp_migrate.verify.capture.attach
     import fsdp_migrate.verify.inject.boot
     import fsdp_migrate.verify.inject.store  # noqa: F401
+    from fsdp_migrate.verify.capture import session
 
     sys.path.remove(root)
+    session.holders("")  # looks at all modules
     assert torch.distributed.fsdp  # imported for the ranks
     # The objects made so far are nobody's model: ranks need not look through them.
     gc.collect()
@@ -79,13 +82,13 @@ def _serve() -> dict[str, Any] | None:
         request = json.loads(line)
         meeting = store.start()
         children: dict[int, int] = {}
-        for rank in range(request["world"]):
+        for rank in range(request["world"] or 1):
             pid = os.fork()
             if pid == 0:
                 meeting.release()
                 return {**request, "rank": rank, "store": meeting.environment()}
             children[pid] = rank
-        code = _wait(children, request["logs"])
+        code = _wait(children, request["logs"], ranks=request["world"] > 0)
         meeting.close()
         _answer({"code": code})
     return None
@@ -95,7 +98,7 @@ def _answer(fields: dict[str, Any]) -> None:
     os.write(_ANSWERS, (json.dumps(fields) + "\n").encode())
 
 
-def _wait(children: dict[int, int], logs: str) -> int:
+def _wait(children: dict[int, int], logs: str, *, ranks: bool) -> int:
     """Wait for all ranks; the code of the first that failed, negative for a signal."""
     code, failed_at = 0, 0.0
     while children:
@@ -105,6 +108,8 @@ def _wait(children: dict[int, int], logs: str) -> int:
             ended = os.waitstatus_to_exitcode(status)
             if ended and not code:
                 code, failed_at = ended, time.monotonic()
+                if not ranks:
+                    continue
                 with open(os.path.join(logs, "launcher.log"), "a", encoding="utf-8") as log:
                     # In the words of torchrun, whose output is read for the same facts.
                     log.write(f"failed (exitcode: {ended}) local_rank: {rank} (pid: {pid})\n")
@@ -118,38 +123,18 @@ def _wait(children: dict[int, int], logs: str) -> int:
 
 
 def _run_program(job: dict[str, Any]) -> None:
-    """Become one rank: as if torchrun had started the interpreter on the program."""
-    rank, world = job["rank"], job["world"]
+    """Become one rank, as if torchrun had started the interpreter on the program; or, in a world of
+    0, a plain process."""
     os.setsid()
     os.close(_ANSWERS)
-    folder = os.path.join(job["logs"], str(rank))
-    os.makedirs(folder, exist_ok=True)
     null = os.open(os.devnull, os.O_RDONLY)
     os.dup2(null, 0)
     sys.stdin = open(0, closefd=False)  # noqa: SIM115 - the program's own from here on
-    for descriptor, name in ((1, "stdout"), (2, "stderr")):
-        path = os.path.join(folder, f"{name}.log")
-        file = os.open(path, os.O_CREAT | os.O_WRONLY | os.O_TRUNC, 0o644)
-        os.dup2(file, descriptor)
+    _write_into_logs(job)
     os.environ.clear()
     os.environ.update(job["env"])
-    os.environ.update(
-        {
-            "RANK": str(rank),
-            "LOCAL_RANK": str(rank),
-            "ROLE_RANK": str(rank),
-            "GROUP_RANK": "0",
-            "ROLE_NAME": "default",
-            "WORLD_SIZE": str(world),
-            "LOCAL_WORLD_SIZE": str(world),
-            "GROUP_WORLD_SIZE": "1",
-            "ROLE_WORLD_SIZE": str(world),
-            **job["store"],
-            "TORCHELASTIC_RESTART_COUNT": "0",
-            "TORCHELASTIC_MAX_RESTARTS": "0",
-            "TORCHELASTIC_RUN_ID": "none",
-        }
-    )
+    if job["world"]:
+        os.environ.update(_of_torchrun(str(job["rank"]), str(job["world"])), **job["store"])
     _relative_paths_from(job["cwd"])
     os.chdir(job["cwd"])
     import multiprocessing.process
@@ -168,6 +153,39 @@ def _run_program(job: dict[str, Any]) -> None:
         runpy.run_module(target[1], run_name="__main__", alter_sys=True)
     else:
         _run_script(target)
+
+
+def _write_into_logs(job: dict[str, Any]) -> None:
+    """What a rank prints goes into files of its own; that of a plain process into the launcher's,
+    the one after the other."""
+    folder, names = job["logs"], ["launcher.log"]
+    if job["world"]:
+        folder, names = os.path.join(folder, str(job["rank"])), ["stdout.log", "stderr.log"]
+        os.makedirs(folder, exist_ok=True)
+    files = [
+        os.open(os.path.join(folder, name), os.O_CREAT | os.O_WRONLY | os.O_TRUNC, 0o644)
+        for name in names
+    ]
+    os.dup2(files[0], 1)
+    os.dup2(files[-1], 2)
+
+
+def _of_torchrun(rank: str, world: str) -> dict[str, str]:
+    """The variables that torchrun sets on a single machine."""
+    return {
+        "RANK": rank,
+        "LOCAL_RANK": rank,
+        "ROLE_RANK": rank,
+        "GROUP_RANK": "0",
+        "ROLE_NAME": "default",
+        "WORLD_SIZE": world,
+        "LOCAL_WORLD_SIZE": world,
+        "GROUP_WORLD_SIZE": "1",
+        "ROLE_WORLD_SIZE": world,
+        "TORCHELASTIC_RESTART_COUNT": "0",
+        "TORCHELASTIC_MAX_RESTARTS": "0",
+        "TORCHELASTIC_RUN_ID": "none",
+    }
 
 
 def _exit_code(program: Callable[[], None]) -> int:
@@ -209,8 +227,10 @@ def _run_script(target: list[str]) -> None:
     """Run a script in a ``__main__`` of its own, which lives on while the interpreter shuts down
     (``runpy.run_path`` would take it away before)."""
     path = target[0]
+    from fsdp_migrate.verify.inject import executed
+
     with open(path, "rb") as file:
-        code = compile(file.read(), path, "exec")
+        code = executed.compiled(file.read(), path)
     program = types.ModuleType("__main__")
     program.__dict__.update(__file__=path, __cached__=None, __builtins__=__builtins__)
     sys.modules["__main__"] = program

@@ -18,6 +18,8 @@ class LaunchMethod(Enum):
     TORCHRUN = "torchrun"
     FORK = "fork"
     """Forked from a process that has imported torch: a start-up of seconds is paid once."""
+    SINGLE = "single"
+    """One plain process that makes its ranks itself, forked from the same."""
     PYTHON = "python"
     """One plain process; the program makes its ranks itself (``torch.multiprocessing.spawn``)."""
     OTHER = "other"
@@ -94,7 +96,7 @@ class Launcher:
         import the injected ``sitecustomize``.
         """
         target = [str(inject.WORKER), *target] if worker else target
-        if self.method is LaunchMethod.PYTHON:
+        if self.method in (LaunchMethod.PYTHON, LaunchMethod.SINGLE):
             return [plan.python, *target]
         if self.method is LaunchMethod.TORCHRUN:
             launch = [plan.python, "-m", "torch.distributed.run", "--standalone"]

@@ -5,12 +5,15 @@ from __future__ import annotations
 import dataclasses
 import json
 import re
+import tempfile
+import time
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
+from fsdp_migrate.verify.compare.not_executed import changed_statements
 from fsdp_migrate.verify.events import Event, Stage
-from fsdp_migrate.verify.inject.config import SOURCES, WATCHED, Changes, Config
+from fsdp_migrate.verify.inject.config import SOURCES, VARIABLE, WATCHED, Changes, Config
 from fsdp_migrate.verify.launch import aftermath
 from fsdp_migrate.verify.launch.ending import End, Ending
 from fsdp_migrate.verify.launch.environment import environment
@@ -40,6 +43,8 @@ FALLBACK = (
 _PORT_TAKEN = re.compile(r"EADDRINUSE|address already in use", re.IGNORECASE)
 _WANTS_GPU = re.compile(r"cuda|nccl|nvidia|accelerator", re.IGNORECASE)
 _ATTEMPTS = 4
+_POLL_S = 0.02
+_FORKED = (LaunchMethod.FORK, LaunchMethod.SINGLE)
 
 
 def warm_server(python: str, folder: Path, extra: Mapping[str, str] | None = None) -> WarmServer:
@@ -95,6 +100,28 @@ class Runner:
             notes += (FALLBACK,)
         return dataclasses.replace(ending, notes=(*dict.fromkeys(notes), *ending.notes))
 
+    def run_ours(self, script: Path, words: Sequence[str]) -> str | None:
+        """Run a script of this package in a plain process of the project's interpreter: the last
+        line of what it printed if it failed, else None."""
+        room = Path(tempfile.mkdtemp(dir=self.room))
+        config = Config(folder=str(room), run="", max_steps=0, seed=0)
+        env = environment(config, extra=self.plan.env, scratch=room)
+        del env[VARIABLE]
+        command = [str(script), *words]
+        log = room / LOG
+        running: Running
+        if self.launcher.method in _FORKED:
+            try:
+                running = self._server(env).run(command, env=env, cwd=room, world=0, logs=room)
+            except NotStarted as error:
+                return str(error)
+        else:
+            running = Command([self.plan.python, *command], env=env, cwd=room, log=log)
+        while (code := running.poll()) is None:
+            time.sleep(_POLL_S)
+        lines = log.read_text(encoding="utf-8", errors="replace").strip().splitlines()
+        return (lines or ["it ended without a word"])[-1] if code else None
+
     def adopt(self, ending: Ending) -> None:
         """Go on as a run that was kept from an earlier verification had gone."""
         self.simulate = ending.simulated
@@ -110,7 +137,8 @@ class Runner:
             self._worker = True
             return ""
         if ending.end is End.SPAWNS and self.plan.launcher == "auto":
-            self.launcher = Launcher(LaunchMethod.PYTHON)
+            forked = self.launcher.method is LaunchMethod.FORK
+            self.launcher = Launcher(LaunchMethod.SINGLE if forked else LaunchMethod.PYTHON)
             return "the program makes its own processes, so it was started as a single one"
         if ending.end is not End.CRASHED:
             return None
@@ -144,8 +172,7 @@ class Runner:
         sources = [name for name, _ in input_files(tree) if name.endswith(".py")]
         (records / SOURCES).write_text(json.dumps(sources), encoding="utf-8")
         if job.migrated and not job.timing:
-            changed = sorted(changed_sources(plan.before, plan.after))
-            (records / WATCHED).write_text(json.dumps(changed), encoding="utf-8")
+            (records / WATCHED).write_text(json.dumps(_changed(plan)), encoding="utf-8")
         config = self._config(job, records, tree)
         self.on_event(Event(Stage.START, job.role))
         watched = watch(
@@ -183,13 +210,13 @@ class Runner:
         env = environment(config, extra=self.plan.env, scratch=scratch)
         cwd = tree / self.plan.workdir
         words = program_words(self.plan, job, tree=tree)
-        if self.launcher.method is LaunchMethod.FORK:
+        if self.launcher.method in _FORKED:
+            world = job.nproc if self.launcher.method is LaunchMethod.FORK else 0
             try:
-                server = self._server(env)
-                return server.run(words, env=env, cwd=cwd, world=job.nproc, logs=logs)
+                return self._server(env).run(words, env=env, cwd=cwd, world=world, logs=logs)
             except NotStarted:
                 # torchrun will fail as well, in a way that names the rank and the reason.
-                self.launcher = Launcher(LaunchMethod.TORCHRUN)
+                self.launcher = Launcher(LaunchMethod.TORCHRUN if world else LaunchMethod.PYTHON)
         command = self.launcher.command(
             self.plan, job, target=words, logs=logs, worker=self._worker
         )
@@ -206,3 +233,15 @@ class Runner:
         self.room.mkdir(parents=True, exist_ok=True)
         self._own = WarmServer(self.plan.python, env, self.room / "server.log")
         return self._own
+
+
+def _changed(plan: Plan) -> dict[str, list[tuple[int, int]]]:
+    """The changed statements of each changed file of the migrated tree."""
+    return {
+        name: changed_statements(*(_source(tree / name) for tree in (plan.before, plan.after)))
+        for name in sorted(changed_sources(plan.before, plan.after))
+    }
+
+
+def _source(place: Path) -> bytes:
+    return place.read_bytes() if place.is_file() else b""

@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import json
 import shutil
-import subprocess
 from typing import Any
 
 from fsdp_migrate.verify import inject
@@ -98,14 +97,13 @@ def compare_saved(bench: Bench, first: Pair) -> Gate | None:
         return asked.note(f"only after the migration: {listed(theirs)}")
     sides = [str(trees[Role.BEFORE]), str(trees[Role.AFTER])]
     world = first.evidence.before.world
-    command = [plan.python, str(inject.SAVED), *sides, str(world), str(_slack(first))]
-    done = subprocess.run(
-        command, input=json.dumps(names), capture_output=True, text=True, check=False
-    )
-    answers = [json.loads(line) for line in done.stdout.splitlines()]
-    if done.returncode or len(answers) != len(names):
-        lines = done.stderr.strip().splitlines() or ["it ended without a word"]
-        return asked.void(f"could not be compared: {lines[-1]}")
+    asks, answered = (bench.room / f"saved-{kind}.json" for kind in ("paths", "answers"))
+    asks.write_text(json.dumps(names), encoding="utf-8")
+    words = [*sides, str(world), str(_slack(first)), str(asks), str(answered)]
+    trouble = bench.runner.run_ours(inject.SAVED, words)
+    if trouble is not None:
+        return asked.void(f"could not be compared: {trouble}")
+    answers = json.loads(answered.read_text(encoding="utf-8"))
     checkpoints = [answer for answer in answers if answer["kind"] == "checkpoint"]
     if not checkpoints:
         return asked.note(f"none that torch or NumPy can load: {listed(names)}")

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from typing import Any
 
 from fsdp_migrate.verify.compare.coverage import NothingShared, Paired, listed, pair
-from fsdp_migrate.verify.compare.envelope import beyond, gap, judge, worst
+from fsdp_migrate.verify.compare.envelope import FACTOR, beyond, gap, judge, worst
 from fsdp_migrate.verify.compare.evidence import Evidence
 from fsdp_migrate.verify.compare.gate import Gate, Question, plural
 from fsdp_migrate.verify.compare.recording import Mode, Recording
@@ -157,7 +158,11 @@ def _updated(recording: Recording, rank: int, steps: int) -> dict[str, bool]:
 
 
 def same_settings(evidence: Evidence) -> Gate:
-    """The same optimizers with the same hyperparameters for every parameter, at every step."""
+    """The same optimizers with the same hyperparameters for every parameter, at every step.
+
+    One that the twin has otherwise follows what training computes (a rate from a norm), and may
+    differ by what noise does to it.
+    """
     asked = Question("settings", "optimizer settings")
     before, after = evidence.before, evidence.after
     # Optimizers that step inside backward come one per parameter, and how many a rank has depends
@@ -172,8 +177,14 @@ def same_settings(evidence: Evidence) -> Gate:
         side = "before" if paired.only_before else "after"
         names = sorted(paired.only_before or paired.only_after)
         return asked.fails(f"only {side} in the optimizer: {listed(names)}")
+    noise = _noise_in_settings(evidence)
     for n, a, b, _ in evidence.pairs():
         differing = _differing(before.settings(a), after.settings(b))
+        for setting, x, y in list(differing):
+            # Noise of the size of rounding may leave a number as it is for some steps.
+            allowed = max(evidence.floors.norm, FACTOR * noise[n].get(setting, 0.0))
+            if setting in noise[-1] and _apart(x, y) <= min(allowed, evidence.floors.ceiling):
+                del differing[setting, x, y]
         if differing:
             (setting, x, y), names = max(differing.items(), key=lambda item: len(item[1]))
             says = (
@@ -184,6 +195,45 @@ def same_settings(evidence: Evidence) -> Gate:
             return asked.fails(says, hint, step=n + 1)
     what = listed(kinds[0]) or "optimizers inside backward"
     return asked.passes(f"{what}, same for {plural(len(paired.both), 'parameter')} at every step")
+
+
+def _noise_in_settings(evidence: Evidence) -> list[dict[str, float]]:
+    """By how much noise has changed settings, up to each step."""
+    found: list[dict[str, float]] = []
+    noise: dict[str, float] = {}
+    for _, a, _, twin in evidence.pairs():
+        if evidence.twin is not None and twin is not None:
+            settings = evidence.before.settings(a), evidence.twin.settings(twin)
+            for setting, x, y in _differing(*settings):
+                noise[setting] = max(noise.get(setting, 0.0), _apart(x, y))
+        found.append(dict(noise))
+    return found
+
+
+def settings_may_follow(evidence: Evidence) -> bool:
+    """Whether settings that differ are numbers that change from step to step: by a schedule, or
+    because they follow what training computes, which a twin tells."""
+    before, after = evidence.before, evidence.after
+    pairs = [(before.settings(a), after.settings(b)) for _, a, b, _ in evidence.pairs()]
+    values: dict[tuple[str, str], set[str]] = {}
+    for settings, _ in pairs:
+        for name, each in settings.items():
+            for setting, value in each.items():
+                values.setdefault((name, setting), set()).add(str(value))
+    return any(
+        math.isfinite(_apart(x, y)) and len(values[name, setting]) > 1
+        for mine, theirs in pairs
+        for (setting, x, y), names in _differing(mine, theirs).items()
+        for name in names
+    )
+
+
+def _apart(x: str, y: str) -> float:
+    """Relative difference of two numbers that were made text; infinite for anything else."""
+    try:
+        return gap(float(x), float(y))
+    except ValueError:
+        return math.inf
 
 
 def same_memory(evidence: Evidence) -> Gate | None:

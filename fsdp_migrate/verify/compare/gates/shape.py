@@ -246,6 +246,8 @@ def gradients_present(evidence: Evidence) -> Gate:
             says = f"step {n + 1}: {paired}"
             if a.settings[0].keys() != b.settings[0].keys():
                 says += ": another optimizer takes the step, whose parameters have none"
+            elif evidence.before.settings(a).keys() != evidence.after.settings(b).keys():
+                says += ": the optimizer that takes the step holds other parameters"
             return asked.fails(says)
         some = max(some, len(paired.both))
         for side, names in (("before", paired.only_before), ("after", paired.only_after)):
