@@ -34,8 +34,8 @@ def bind_arguments(call: ast.Call, names: tuple[str, ...]) -> dict[str, ast.expr
     return bound
 
 
-def first_argument(call: ast.Call) -> ast.expr | None:
-    """The argument that a call is given first, or as ``module``."""
+def first_argument(call: ast.Call, name: str = "module") -> ast.expr | None:
+    """The argument that a call is given first, or by this name."""
     if call.args and not isinstance(call.args[0], ast.Starred):
         return call.args[0]
-    return next((k.value for k in call.keywords if k.arg == "module"), None)
+    return next((k.value for k in call.keywords if k.arg == name), None)

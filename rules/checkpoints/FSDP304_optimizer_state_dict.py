@@ -5,12 +5,12 @@ from dataclasses import replace
 
 from fsdp_migrate.analysis.flow import access_path
 from fsdp_migrate.families.checkpoints import (
-    dcp_reads,
     expressed_settings,
     first_rank,
     held_optimizers,
     hoisting,
     hoisting_places,
+    loaded_in_place,
     settings_in_force,
     snapshots,
     state_dict_settings,
@@ -228,7 +228,7 @@ def _is_read_into(site: Site, study: Study) -> bool:
     """Whether DCP reads a checkpoint further down in the same function."""
     function = enclosing_function(site.module, site.node)
     return any(
-        study.external(call.func, site.module) & dcp_reads.READERS
+        loaded_in_place.is_load(call, study, site.module)
         for call in site.module.table.calls
         if enclosing_function(site.module, call) is function
         and site.module.position(call) > site.position

@@ -32,11 +32,20 @@ def find_states_loaded(study: Study, module: Module) -> Iterator[Site]:
     """Sites for states of sharded models that are loaded, and asked for nothing else."""
     for call in module.table.calls_by_name.of(LOADS if study.constructors else ()):
         state = first_argument(call, "state_dict")
-        if state is None or not _is_dcps(call.func, study, module):
+        if state is None or not is_load(call, study, module):
             continue
         for each in _parts(state):
             for asking, model in _askings(each, call, study, module):
                 yield Site(CONSTRUCT, module, call, asking, model)
+
+
+def is_load(call: ast.Call, study: Study, module: Module) -> bool:
+    """Whether a call reads a checkpoint into a state."""
+    names = study.external(call.func, module)
+    return any(
+        name.startswith(DCP) and not name.startswith(NO_FILES) and name.rpartition(".")[2] in LOADS
+        for name in names
+    )
 
 
 def goes_by_setting(site: Site) -> bool:
