@@ -15,7 +15,13 @@ from fsdp_migrate.families.parameters.parameter_loops import METHODS
 from fsdp_migrate.families.parameters.parameter_owners import models_of_list
 from fsdp_migrate.families.wrapping.sharded_parts import sharded_parts
 from fsdp_migrate.fsdp1 import api as fsdp1
-from fsdp_migrate.fsdp1 import model_attributes, model_values, possible_models, unfollowed
+from fsdp_migrate.fsdp1 import (
+    class_questions,
+    model_attributes,
+    model_values,
+    possible_models,
+    unfollowed,
+)
 from fsdp_migrate.fsdp1.references import enclosing_function
 from fsdp_migrate.planning.context import Study
 from fsdp_migrate.planning.result import NotFollowed
@@ -63,7 +69,7 @@ def _unfollowed(
 
 def _models(module: Module, study: Study) -> Iterator[tuple[ast.expr, str]]:
     """What may be a model, and has its parameters, modules or methods asked for."""
-    for node in _asked(module):
+    for node in _asked(module, study):
         if model_values.models(study.values(node, module), study.tracer):
             continue
         if why := unfollowed.made_of_model(node, module, study.tracer):
@@ -130,8 +136,8 @@ def _is_out_of_sight(function: ast.expr, module: Module, study: Study) -> bool:
     )
 
 
-def _asked(module: Module) -> Iterator[ast.expr]:
-    """What has its parameters, modules or methods asked for."""
+def _asked(module: Module, study: Study) -> Iterator[ast.expr]:
+    """What has its parameters, modules, methods or class asked for."""
     names = fsdp1.INSIDE_MODELS | fsdp1.FIELDS
     for attribute in module.table.attributes_by_name.of(names):
         yield attribute.value
@@ -139,6 +145,10 @@ def _asked(module: Module) -> Iterator[ast.expr]:
         match call.args:
             case [owner, ast.Constant(value=str(name))] if name in fsdp1.METHODS:
                 yield owner
+    for call in module.table.calls_by_name.of(("isinstance",)):
+        question = class_questions.asked(call)
+        if question is not None and class_questions.classes(question[1], module, study.tracer):
+            yield question[0]
 
 
 def _may_be_anything(node: ast.expr, module: Module, study: Study) -> bool:
