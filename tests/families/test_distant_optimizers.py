@@ -217,3 +217,15 @@ def main(net):
     result, _ = migrate({"a.py": HEAD + program, "b.py": build})
     assert not result.problems
     assert {d.outcome for d in result.decisions} == {Outcome.REWRITTEN, Outcome.REVIEW}
+
+
+def test_a_class_that_wraps_is_named_and_not_its_init() -> None:
+    result, _ = migrate(
+        {
+            "engine.py": "from torch.distributed.fsdp import FullyShardedDataParallel as FSDP\n\n\n"
+            "class Engine:\n"
+            "    def __init__(self, net):\n"
+            "        self.model = FSDP(net, use_orig_params=True)\n"
+        }
+    )
+    assert any("before Engine() is called" in place.why for place in result.not_followed)

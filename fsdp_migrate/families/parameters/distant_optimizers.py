@@ -210,4 +210,6 @@ def find_unseen_wraps(study: Study) -> Iterator[tuple[Constructor, str]]:
             continue
         given = study.values(constructor.wrapped, constructor.module)
         if any(isinstance(v, Unknown) and isinstance(v.node, ast.arg) for v in given):
-            yield constructor, around.name
+            within = constructor.module.table.parents.get(around)
+            is_class = around.name == "__init__" and isinstance(within, ast.ClassDef)
+            yield constructor, getattr(within if is_class else around, "name", "")
