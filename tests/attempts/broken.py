@@ -89,7 +89,7 @@ BROKEN = (
     Broken(
         "by_hand/distill",
         '"reshard_after_forward": not trainable',
-        '"reshard_after_forward": trainable',
+        '"reshard_after_forward": True',
         ("FSDP201",),
         options=("--strict-cost",),
     ),
