@@ -83,23 +83,21 @@ def _askings(
 
 
 def _is_used(state: ast.Name, load: ast.Call, study: Study, module: Module) -> bool:
-    """Whether a name of a state is read anywhere but where it is loaded."""
+    """Whether the state that is loaded by a name is read anywhere else but by such functions. A
+    name that was given another value by then is another state."""
     function = enclosing_function(module, load)
     scope = module.table.scope_of(state).lookup(state.id)
     if scope is None or not scope.is_function:
         return True  # a global, or a class's
-    return any(
-        name.id == state.id
-        and isinstance(name.ctx, ast.Load)
-        and (
-            enclosing_function(module, name) is not function
-            or not isinstance(call := module.table.parents[name], ast.Call)
-            or not _is_dcps(call.func, study, module)
-        )
-        and load not in module.table.ancestors(name)
-        for name in module.table.names
-        if module.table.within[name].lookup(state.id) is scope
-    )
+    made = {definition.node for definition in definitions(state, module)}
+    for name in module.table.reads(state.id, scope):
+        around = [node for node in module.table.ancestors(name) if isinstance(node, ast.Call)]
+        if enclosing_function(module, name) is not function:
+            return True
+        is_another = made.isdisjoint(d.node for d in definitions(name, module))
+        if not is_another and not any(_is_dcps(call.func, study, module) for call in around):
+            return True
+    return False
 
 
 def _asked_of(call: ast.Call, study: Study, module: Module) -> ast.expr | None:
