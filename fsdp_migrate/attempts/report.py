@@ -117,7 +117,7 @@ def attempt_lines(number: int, attempt: Attempt, titles: Sequence[str]) -> Itera
     yield f"attempt {number}: {what}{f' ({attempt.why})' if attempt.why else ''}"
     report = attempt.report
     if report is None:
-        yield "  that is the original itself"
+        yield f"  that is the original itself ({attempt.seconds:.0f} s)"
         return
     yield f"  {report.word}, {report.title}: {report.says} ({attempt.seconds:.0f} s)"
     first = report.first_failure
@@ -128,7 +128,7 @@ def attempt_lines(number: int, attempt: Attempt, titles: Sequence[str]) -> Itera
 def answer_lines(migration: Migration) -> Iterator[str]:
     """The answer on the screen, below the attempts."""
     search = migration.search
-    trained = sum(bool(attempt.reports) for attempt in search.attempts)
+    trained = sum(attempt.trained for attempt in search.attempts)
     spent = f"{plural(trained, 'attempt')}, {migration.seconds:.0f} s"
     yield f"ANSWER: {migration.title} ({spent})"
     if search.stopped:

@@ -63,9 +63,11 @@ class Attempt:
     why: str = ""
     """The evidence for what changed since the attempt before."""
     reports: tuple[Report, ...] = ()
-    """Of the programs in their order, as far as they passed; the last one decides. None where all
-    units are left: that is the original itself."""
+    """Of the programs in their order, as far as they passed; the last one decides. None where
+    every model that was made is left: that is the original itself."""
     seconds: float = 0.0
+    trained: bool = True
+    """Whether programs were run; leaving all units needs no run."""
 
     @property
     def report(self) -> Report | None:
@@ -196,7 +198,7 @@ class Search:
             if attempt.forms == forms:
                 return attempt
         if forms.left.issuperset(self.units):
-            return self._done(Attempt(forms, why))
+            return self._done(Attempt(forms, why, trained=False))
         self._check_limits()
         began = monotonic()
         reports = self.train(forms)
@@ -210,7 +212,7 @@ class Search:
         return attempt
 
     def _check_limits(self) -> None:
-        trained = [attempt for attempt in self.attempts if attempt.reports]
+        trained = [attempt for attempt in self.attempts if attempt.trained]
         if len(trained) >= self.limits.attempts:
             raise Stopped(f"{plural(len(trained), 'attempt')} is the limit")
         spent = monotonic() - self._started

@@ -113,6 +113,8 @@ def _finish(asked: Migrate, run: Run, trial: Trial, migration: Migration) -> int
             run.result = trial.result(best.forms, migration.left)
     taken = best is not None or asked.anyway
     if taken and not asked.dry_run:
+        if not asked.allow_dirty:
+            require_committed(run.changed, run.found.display)  # another form changes other files
         write.write(run.config.root, run.result.changes, run.before, trees=run.found.trees)
         written = [run.found.display(path) for path in (*run.changed, *run.created)]
         migration = dataclasses.replace(migration, written=tuple(written))

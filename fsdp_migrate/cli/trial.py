@@ -23,7 +23,8 @@ from fsdp_migrate.planning.outcome import Outcome
 from fsdp_migrate.planning.result import Result
 from fsdp_migrate.rewriting import write
 from fsdp_migrate.verify import run as verification
-from fsdp_migrate.verify.compare.blame import that_ran
+from fsdp_migrate.verify.compare.gate import Status
+from fsdp_migrate.verify.compare.gates.shape import STILL_FSDP1
 from fsdp_migrate.verify.compare.sites import KnownSite, Study
 from fsdp_migrate.verify.launch.start import warm_server
 from fsdp_migrate.verify.report.against_sites import against_sites
@@ -40,8 +41,6 @@ class Trial:
     programs: Sequence[Program]
     scratch: Path
     units: list[Unit] = field(init=False)
-    ran: dict[str, set[int]] = field(default_factory=dict)
-    """The units that the original of each program came by."""
     made_models: bool = False
     """Whether some program made a model with FSDP1."""
     _number: int = 0
@@ -87,7 +86,8 @@ class Trial:
     def train(self, forms: Forms) -> tuple[Report, ...]:
         """The reports of the programs with units in these forms, until one fails.
 
-        A program all of whose units are left is the original itself, and needs no training.
+        A program that trains the same because its models were left proves nothing: it has no
+        report.
         """
         self._number += 1
         self._after = self._copy(forms)
@@ -95,8 +95,6 @@ class Trial:
         cache = self.scratch / "recordings"
         cache.mkdir(exist_ok=True)
         for program, name in zip(self.programs, self.names, strict=True):
-            if name in self.ran and forms.left.issuperset(self.ran[name]):
-                continue
             settings = dataclasses.replace(self.asked, cache=self.asked.cache or cache)
             plan = program.plan(settings, before=self.tree, after=self._after)
             with Progress(plan.max_steps) as progress:
@@ -109,10 +107,8 @@ class Trial:
             )
             observed = report.observed
             self.made_models |= bool(observed.made or observed.uses or observed.problems)
-            sites = that_ran(self.study, observed)
-            came_by = {self.owners[site] for site in sites if site in self.owners}
-            if came_by:
-                self.ran[name] = came_by
+            if forms.left and kept_its_models(report):
+                continue
             reports.append(report)
             if report.exit_code:
                 break
@@ -158,3 +154,10 @@ class Trial:
             listed = ", ".join(self.names)
             return [f"{listed} made no model with FSDP1, so nothing of the migration was tried"]
         return []
+
+
+def kept_its_models(report: Report) -> bool:
+    """Whether a program still trains FSDP1's models, and everything else that is compared is the
+    same."""
+    open_ = [gate for gate in report.gates if gate.status in (Status.FAIL, Status.VOID)]
+    return [gate.says for gate in open_] == [STILL_FSDP1]

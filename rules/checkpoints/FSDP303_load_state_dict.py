@@ -88,16 +88,7 @@ def decide(site: Site, study: Study) -> Decision:
     ):
         chosen = other_wrappers.by_group(new, as_before, module, call, proposal)
     if chosen is not None:
-        written: dict[str, Code | ast.expr | str] = {
-            "a": chosen.where_true,
-            "t": chosen.test,
-            "b": chosen.otherwise,
-        }
-        if isinstance(module.table.parents[call], ast.Expr):
-            branches = "if {t}:\n    {a}\nelse:\n    {b}"
-            proposal.replace_statement(module, site.statement, Code(branches, written))
-        else:
-            proposal.replace(module, call, Code("({a} if {t} else {b})", written))
+        other_wrappers.replace_by(chosen, module, call, proposal)
     else:
         proposal.replace(module, call, new)
     return study.rewritten(site, RULE.code, message, proposal, models=models)

@@ -1,7 +1,5 @@
 """What one rank saves of an optimizer's own state for all ranks."""
 
-import ast
-
 from fsdp_migrate.families.checkpoints import (
     first_rank,
     held_optimizers,
@@ -16,7 +14,7 @@ from fsdp_migrate.families.modules import freezing
 from fsdp_migrate.fsdp1 import declared
 from fsdp_migrate.fsdp1.site import Site
 from fsdp_migrate.planning.context import Study
-from fsdp_migrate.planning.edits import Code, code
+from fsdp_migrate.planning.edits import code
 from fsdp_migrate.planning.model import Decision
 from fsdp_migrate.planning.rule import Finder, Rule
 from fsdp_migrate.planning.shard_plan import DCP
@@ -113,16 +111,7 @@ def _loaded(site: Site, use: own_states.Use, held: held_optimizers.Held, study: 
             proposal,
             is_whole=True,
         )
-        written: dict[str, Code | ast.expr | str] = {
-            "a": chosen.where_true,
-            "t": chosen.test,
-            "b": chosen.otherwise,
-        }
-        if isinstance(module.table.parents[call], ast.Expr):
-            branches = "if {t}:\n    {a}\nelse:\n    {b}"
-            proposal.replace_statement(module, site.statement, Code(branches, written))
-        else:
-            proposal.replace(module, call, Code("({a} if {t} else {b})", written))
+        other_wrappers.replace_by(chosen, module, call, proposal)
     else:
         proposal.replace(module, call, new)
     message = "set_optimizer_state_dict"

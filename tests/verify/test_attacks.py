@@ -11,7 +11,6 @@ from fsdp_migrate.verify.launch.warm import WarmServer
 
 from .attacks.attack import FIXTURES, Attack, answer
 from .attacks.pages import ATTACKS
-from .attacks.tables import unmet
 from .programs import altered
 
 SAMPLE = (
@@ -22,19 +21,9 @@ SAMPLE = (
 )
 
 
-UNMET = unmet()
-
-
-def parameter(attack: Attack) -> object:
-    """What the document says is not met yet may fail."""
-    reason = UNMET.get(str(attack))
-    marks = [pytest.mark.xfail(reason=reason, strict=False)] if reason else []
-    return pytest.param(attack, marks=marks, id=str(attack))
-
-
 @pytest.mark.train
 @pytest.mark.attacks
-@pytest.mark.parametrize("attack", [parameter(attack) for attack in ATTACKS])
+@pytest.mark.parametrize("attack", ATTACKS, ids=str)
 def test_an_attack_is_answered_rightly(attack: Attack, tmp_path: Path, server: WarmServer) -> None:
     found = answer(attack, tmp_path, server)
     assert found.result == "right", f"{found.verdict}: {found.says}"
@@ -53,8 +42,7 @@ def test_every_class_is_attacked_three_times_in_each_direction() -> None:
     few = [(f, wrong) for f in families for wrong in (True, False) if counted[f, wrong] < 3]
     assert not few
     names = Counter(map(str, ATTACKS))
-    assert {*SAMPLE, *UNMET} <= names.keys()
-    assert not {*SAMPLE} & UNMET.keys()
+    assert {*SAMPLE} <= names.keys()
     assert [name for name, times in names.items() if times > 1] == []
 
 

@@ -60,3 +60,17 @@ def _compiles(study: Study) -> bool:
         module.mentions("compile") and COMPILED.search(module.source.text) is not None
         for module in study.project.modules
     )
+
+
+def replace_by(chosen: Choice, module: Module, call: ast.Call, proposal: Proposal) -> None:
+    """Put a choice in the place of a call: a statement of its own becomes two branches."""
+    written: dict[str, Code | ast.expr | str] = {
+        "a": chosen.where_true,
+        "t": chosen.test,
+        "b": chosen.otherwise,
+    }
+    if isinstance(module.table.parents[call], ast.Expr):
+        branches = Code("if {t}:\n    {a}\nelse:\n    {b}", written)
+        proposal.replace_statement(module, module.table.statement(call), branches)
+    else:
+        proposal.replace(module, call, Code("({a} if {t} else {b})", written))

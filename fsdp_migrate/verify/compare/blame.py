@@ -58,7 +58,7 @@ def point(
 
     Sites that the run came by are preferred to those that it did not.
     """
-    ran = frozenset(that_ran(study, observed))
+    ran = frozenset(_that_ran(study, observed))
     found = {}
     for gate in gates:
         if gate.status in (Status.FAIL, Status.COST, Status.VOID):
@@ -85,7 +85,7 @@ def _sites(
     return ()
 
 
-def that_ran(study: Study, observed: Observed) -> Iterator[KnownSite]:
+def _that_ran(study: Study, observed: Observed) -> Iterator[KnownSite]:
     """The sites that the run of the original came by, and those of its constructors' arguments."""
     made = {f"{each.file}:{each.span.line}" for each in observed.made}
     used = {site for sites in matches(observed, study).values() for site in sites}

@@ -1,4 +1,4 @@
-"""The tables of ``docs/attacks.md``, and what they say is not met yet."""
+"""The tables of ``docs/attacks.md``."""
 
 from __future__ import annotations
 
@@ -42,13 +42,3 @@ def renew(found: Sequence[Answer]) -> None:
     """Write both into the document."""
     text = between("counted", DOCUMENT.read_text(encoding="utf-8"), counted(found))
     DOCUMENT.write_text(between("attacks", text, table(found)), encoding="utf-8")
-
-
-def unmet() -> dict[str, str]:
-    """The attacks that the document says are not answered rightly, and what verify says of them."""
-    rows = re.findall(
-        r"^\| (.+?) \| (.+?) \| \*\*.+?\*\* \| (.+) \|$",
-        DOCUMENT.read_text(encoding="utf-8"),
-        re.MULTILINE,
-    )
-    return {f"{family}: {what}": says for family, what, says in rows}

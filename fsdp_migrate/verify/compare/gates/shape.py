@@ -9,6 +9,8 @@ from fsdp_migrate.verify.compare.evidence import Evidence
 from fsdp_migrate.verify.compare.gate import Gate, Question, plural
 from fsdp_migrate.verify.compare.recording import Optimizer, Parameter, Recording
 
+STILL_FSDP1 = "the migrated program never called fully_shard: its model is still FSDP1's"
+
 
 def migrated_code_ran(evidence: Evidence) -> Gate:
     """The original trained an FSDP1 model, the migrated program sharded one with ``fully_shard``,
@@ -27,9 +29,7 @@ def migrated_code_ran(evidence: Evidence) -> Gate:
     if "fsdp2" in kinds[0] and "fsdp1" not in kinds[0]:
         return asked.void("no model of the original is FSDP1's: this says nothing of a migration")
     if "fsdp1" in kinds[1] and "fsdp2" not in kinds[1]:
-        return asked.void(
-            "the migrated program never called fully_shard: its model is still FSDP1's"
-        )
+        return asked.void(STILL_FSDP1)
     if not kinds[0] and not kinds[1]:
         return asked.note("no model is sharded on either side: of FSDP this says nothing")
     ran = changed & evidence.after.imported
