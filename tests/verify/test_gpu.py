@@ -69,6 +69,7 @@ def test_one_rank_under_nccl(program: str, tmp_path: Path) -> None:
     assert not report.simulated
     assert "nccl" in report.setting, report.setting
     assert "cuda" in report.setting, report.setting
+    assert report.endings["after"].launcher == "fork"
 
 
 def test_two_ranks_share_a_gpu(tmp_path: Path) -> None:
@@ -81,7 +82,7 @@ def test_two_ranks_share_a_gpu(tmp_path: Path) -> None:
     ("replaced", "gate"),
     [
         (("optimizer = torch.optim.AdamW(", "optimizer = torch.optim.Adam("), "settings"),
-        (("param_dtype=dtype, ", ""), "dtypes"),
+        (("param_dtype=dtype, ", ""), "units"),
     ],
 )
 def test_a_defect_is_named(replaced: Replaced, gate: str, tmp_path: Path) -> None:
@@ -90,7 +91,7 @@ def test_a_defect_is_named(replaced: Replaced, gate: str, tmp_path: Path) -> Non
 
 
 def test_memory_is_no_more_than_before(tmp_path: Path) -> None:
-    report = judged("nccl", tmp_path, *SHARED, *LARGE, timing=True, twin=False, precision="native")
+    report = judged("nccl", tmp_path, *SHARED, *LARGE, timing=True)
     assert report.verdict is Verdict.SAME, text.render(report)
     said = next(gate.says for gate in report.gates if gate.key == "timing")
     print(said)

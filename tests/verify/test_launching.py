@@ -11,7 +11,7 @@ import pytest
 
 from fsdp_migrate.verify import inject
 from fsdp_migrate.verify.inject.config import VARIABLE, Config, Noise
-from fsdp_migrate.verify.launch import aftermath
+from fsdp_migrate.verify.launch import aftermath, launcher
 from fsdp_migrate.verify.launch.ending import End
 from fsdp_migrate.verify.launch.environment import environment
 from fsdp_migrate.verify.launch.scratch import copy_tree
@@ -19,6 +19,20 @@ from fsdp_migrate.verify.launch.watch import Command, Patience, Watched, watch
 
 FINISHED = Watched(code=0, seconds=1.0, hung=False, silent_for=0.0, slowest_gap=0.1)
 FAILED = Watched(code=1, seconds=1.0, hung=False, silent_for=0.0, slowest_gap=0.1)
+
+
+# --- whether there is a GPU ----------------------------------------------------------------------
+
+
+def test_a_gpu_that_is_hidden_is_no_gpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    device = tmp_path / "nvidiactl"
+    monkeypatch.setattr(launcher, "_ACCELERATORS", {str(device): "CUDA_VISIBLE_DEVICES"})
+    assert not launcher.has_accelerator({})
+    device.touch()
+    assert launcher.has_accelerator({})
+    assert launcher.has_accelerator({"CUDA_VISIBLE_DEVICES": "1"})
+    assert not launcher.has_accelerator({"CUDA_VISIBLE_DEVICES": ""})
+    assert not launcher.has_accelerator({"CUDA_VISIBLE_DEVICES": "-1"})
 
 
 # --- scratch copies ------------------------------------------------------------------------------

@@ -120,7 +120,8 @@ class Uses:
 
         def get(model: nn.Module) -> Any:
             if found is not None:
-                value = found.__get__(model)
+                # Not found.__get__(model): the compiler of torch 2.11 looks that up here again.
+                value = found.fget(model)  # type: ignore[misc]
             elif name in model.__dict__:
                 value = model.__dict__[name]
             elif name in model._modules:

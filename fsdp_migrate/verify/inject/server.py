@@ -55,6 +55,8 @@ def _import_ahead() -> None:
     for _ in range(3):
         root = os.path.dirname(root)
     sys.path.append(root)
+    # Whoever asks for a GPU while importing must not make a CUDA context (torch/cuda/__init__.py).
+    os.environ["PYTORCH_NVML_BASED_CUDA_CHECK"] = "1"
     import torch
     import torch._dynamo
     import torch.distributed.checkpoint.state_dict

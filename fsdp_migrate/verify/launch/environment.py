@@ -8,6 +8,7 @@ from pathlib import Path
 
 from fsdp_migrate.verify import inject
 from fsdp_migrate.verify.inject.config import VARIABLE, Config
+from fsdp_migrate.verify.launch.launcher import has_accelerator
 
 # Programs under test must not talk to the outside or leave traces there.
 QUIET = {
@@ -55,8 +56,10 @@ def environment(config: Config, *, extra: Mapping[str, str], scratch: Path) -> d
     result = {**REPEATABLE, **result, **QUIET, "TMPDIR": str(scratch), **extra}
     result["PYTHONHASHSEED"] = extra.get("PYTHONHASHSEED", REPEATABLE["PYTHONHASHSEED"])
     if config.simulate:
-        # The compiler asks for an accelerator and finds none.
+        # The compiler asks for an accelerator and finds none. One that is there is hidden.
         result["TORCHDYNAMO_DISABLE"] = "1"
+        if has_accelerator(result):
+            result["CUDA_VISIBLE_DEVICES"] = ""
     paths = [str(inject.SITE), *filter(None, [result.get("PYTHONPATH")])]
     result["PYTHONPATH"] = os.pathsep.join(paths)
     result["PYTHONDONTWRITEBYTECODE"] = "1"

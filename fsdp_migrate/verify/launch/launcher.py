@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path, PurePosixPath
@@ -29,8 +30,8 @@ class LaunchMethod(Enum):
 # These are given the script; any other launcher is given the interpreter first.
 _TAKE_SCRIPTS = frozenset({"accelerate", "deepspeed", "torchrun"})
 
-# Where one of these exists, forking is left alone: it has not been tried with a GPU.
-_ACCELERATORS = ("/dev/nvidiactl", "/dev/kfd")
+_ACCELERATORS = {"/dev/nvidiactl": "CUDA_VISIBLE_DEVICES", "/dev/kfd": "HIP_VISIBLE_DEVICES"}
+"""What a machine with a GPU has, and the variable that hides it from a program."""
 
 
 @dataclass(frozen=True)
@@ -48,7 +49,7 @@ class Launcher:
         Raises :class:`ValueError` for a command line with unbalanced quotes.
         """
         if plan.launcher == "auto":
-            return cls(LaunchMethod.TORCHRUN if has_accelerator() else LaunchMethod.FORK)
+            return cls(LaunchMethod.FORK)
         for method in (LaunchMethod.TORCHRUN, LaunchMethod.FORK, LaunchMethod.PYTHON):
             if plan.launcher == method.value:
                 return cls(method)
@@ -130,9 +131,13 @@ def _logged(logs: Path) -> list[str]:
     return [f"--log-dir={logs}", "--redirects=3"]
 
 
-def has_accelerator() -> bool:
-    """Whether this machine looks as if it had a GPU, asked without torch."""
-    return any(Path(device).exists() for device in _ACCELERATORS)
+def has_accelerator(environment: Mapping[str, str]) -> bool:
+    """Whether a program finds a GPU in ``environment``, as far as can be told without torch: the
+    machine has one, and no variable hides it (``CUDA_VISIBLE_DEVICES=""``)."""
+    return any(
+        Path(device).exists() and environment.get(hides, "0") not in ("", "-1")
+        for device, hides in _ACCELERATORS.items()
+    )
 
 
 def program_words(plan: Plan, job: Job, *, tree: Path) -> list[str]:

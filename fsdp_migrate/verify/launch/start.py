@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import os
 import re
 import tempfile
 import time
@@ -11,6 +12,7 @@ import uuid
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
+from fsdp_migrate.verify.compare.gate import plural
 from fsdp_migrate.verify.compare.not_executed import changed_statements
 from fsdp_migrate.verify.events import Event, Stage
 from fsdp_migrate.verify.inject.config import SOURCES, VARIABLE, WATCHED, Changes, Config
@@ -41,7 +43,11 @@ FALLBACK = (
 )
 
 _PORT_TAKEN = re.compile(r"EADDRINUSE|address already in use", re.IGNORECASE)
+_NOT_FORKED = "Cannot re-initialize CUDA in forked subprocess"
+"""torch's words where the parent has touched CUDA (torch/cuda/__init__.py)."""
+
 _WANTS_GPU = re.compile(r"cuda|nccl|nvidia|accelerator", re.IGNORECASE)
+_TOO_FEW_GPUS = re.compile(r"invalid device ordinal|Duplicate GPU detected")
 _ATTEMPTS = 4
 _POLL_S = 0.02
 _FORKED = (LaunchMethod.FORK, LaunchMethod.SINGLE)
@@ -142,11 +148,20 @@ class Runner:
             return "the program makes its own processes, so it was started as a single one"
         if ending.end is not End.CRASHED:
             return None
+        if _NOT_FORKED in ending.full and self.launcher.method in _FORKED:
+            forked = self.launcher.method is LaunchMethod.FORK
+            self.launcher = Launcher(LaunchMethod.TORCHRUN if forked else LaunchMethod.PYTHON)
+            return "CUDA does not work in forked processes here, so every run was started anew"
         if _PORT_TAKEN.search(ending.full):
             return "another process took the port of the first attempt"
         wants = _WANTS_GPU.search(ending.full + ending.says)
-        may = self.plan.device == "auto" and not job.migrated and not has_accelerator()
-        if wants and may and not self.simulate:
+        may = self.plan.device == "auto" and not job.migrated and not self.simulate
+        if not wants or not may:
+            return None
+        if _TOO_FEW_GPUS.search(ending.full):
+            self.simulate = True
+            return f"this machine has too few GPUs for {plural(job.nproc, 'rank')}"
+        if not has_accelerator({**os.environ, **self.plan.env}):
             self.simulate = True
             return ""
         return None

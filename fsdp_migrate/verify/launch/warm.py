@@ -1,7 +1,7 @@
 """A process of the project's interpreter that has imported torch and forks ranks on request.
 
-The other side of :mod:`fsdp_migrate.verify.inject.server`. For CPUs only: a fork cannot take a CUDA
-context along, and has not been tried where a GPU is present.
+The other side of :mod:`fsdp_migrate.verify.inject.server`. It never touches a GPU, so that its
+forks can: a fork cannot take a CUDA context along.
 """
 
 from __future__ import annotations
