@@ -13,12 +13,13 @@ import pytest
 
 from fsdp_migrate.verify.compare.evidence import Evidence
 from fsdp_migrate.verify.compare.exact import differences
-from fsdp_migrate.verify.compare.gate import Status
+from fsdp_migrate.verify.compare.gate import Gate, Status
 from fsdp_migrate.verify.compare.gates.data import same_restored_memory
 from fsdp_migrate.verify.compare.gates.state import same_buffers
-from fsdp_migrate.verify.compare.judge import cause_is_found, judge
+from fsdp_migrate.verify.compare.judge import FULL, NATIVE, Judgement, cause_is_found, judge
 from fsdp_migrate.verify.compare.recording import Dump, Optimizer, Recording, Tensors, Unit
 from fsdp_migrate.verify.compare.sketch import Sketch
+from fsdp_migrate.verify.trial.repeat import parts_for_twins
 
 from .recordings import NAMES, SIZE, WORLD, Run, altered, evidence, tensors, with_steps, without
 
@@ -65,6 +66,39 @@ def test_without_a_twin_the_floors_decide() -> None:
     found = dataclasses.replace(evidence(), twin=None)
     assert judge(found).first_failure is None
     assert cause(dataclasses.replace(evidence(gradient_scale=1.001), twin=None)) == "clipping"
+
+
+def test_a_twin_is_trained_only_where_it_may_change_something() -> None:
+    def asked(full: Evidence | None = None, **changes: Any) -> frozenset[str]:
+        alone = dataclasses.replace(evidence(**changes), twin=None)
+        return parts_for_twins(judge(alone, full))
+
+    assert not asked()
+    assert asked(gradient_scale=1.001) == {""}
+    assert asked(gradient_scale=1.0 + 1e-5) == {""}
+    same = dataclasses.replace(evidence(), twin=None)
+    assert asked(same, gradient_scale=1.001) == {NATIVE}
+    other = dataclasses.replace(evidence(gradient_scale=1.001), twin=None)
+    assert asked(other) == {FULL}
+
+
+@pytest.mark.parametrize(
+    ("key", "status", "asked"),
+    [
+        ("units", Status.FAIL, False),
+        ("collectives", Status.COST, False),
+        ("units", Status.VOID, True),
+        ("remainder", Status.NOTE, True),
+        ("random", Status.NOTE, True),
+        ("update", Status.FAIL, True),
+    ],
+)
+def test_what_no_twin_touches_asks_for_none(key: str, status: Status, asked: bool) -> None:
+    gates = (
+        Gate(key="steps", title="steps", status=Status.PASS, says=""),
+        Gate(key=key, title=key, status=status, says=""),
+    )
+    assert bool(parts_for_twins(Judgement(gates))) == asked
 
 
 @pytest.mark.parametrize(

@@ -171,7 +171,7 @@ def _notes(bench: Bench, pairs: list[Pair], judgement: Judgement | None) -> tupl
         notes += [f"{name}: {note}" for note in ending.notes]
     for pair in pairs:
         notes += pair.notes
-        if pair.evidence.twin is None:
+        if pair.evidence.twin is None and not bench.plan.twin:
             notes.append("the noise twin was not run: tolerances are the bare floors")
     for gate in judgement.gates if judgement else ():
         if gate.details and gate.status.value == "pass":

@@ -12,14 +12,14 @@ from fsdp_migrate.verify.compare.evidence import Evidence
 from fsdp_migrate.verify.compare.gate import plural
 from fsdp_migrate.verify.compare.gates.start import drawn_apart
 from fsdp_migrate.verify.compare.gates.training import horizon
-from fsdp_migrate.verify.compare.judge import Judgement, cause_is_found, judge
+from fsdp_migrate.verify.compare.judge import NATIVE, Judgement, cause_is_found, judge
 from fsdp_migrate.verify.compare.recording import Recording
 from fsdp_migrate.verify.events import Event, Role, Stage
 from fsdp_migrate.verify.inject.config import Noise, Precision
 from fsdp_migrate.verify.launch.job import Job
 from fsdp_migrate.verify.launch.scratch import changed_sources
 from fsdp_migrate.verify.trial.bench import Bench, Settled
-from fsdp_migrate.verify.trial.repeat import require_repeatable
+from fsdp_migrate.verify.trial.repeat import parts_for_twins, require_repeatable
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -66,6 +66,15 @@ class Setting:
         return dataclasses.replace(self, steps=steps, last=rest.steps + 1)
 
 
+@dataclass(frozen=True)
+class InFloat32:
+    """A program that computes in 16 bits, computed in float32: what both versions did, and how they
+    were made to."""
+
+    evidence: Evidence
+    precision: Precision
+
+
 @dataclass
 class Pair:
     """The answer for one setting."""
@@ -73,11 +82,11 @@ class Pair:
     setting: Setting
     evidence: Evidence
     judgement: Judgement
-    full: Evidence | None = None
+    full: InFloat32 | None = None
     """The same in float32, for programs that compute in 16 bits."""
+    notes: list[str] = field(default_factory=list)
     told: int | None = None
     """The step up to which numbers were compared, where that is not the last."""
-    notes: list[str] = field(default_factory=list)
 
     @property
     def judged(self) -> int:
@@ -102,16 +111,50 @@ class Pair:
     @property
     def numbers(self) -> Evidence:
         """Where numbers are best compared: in float32 where that was run."""
-        evidence = self.full if self.full is not None else self.evidence
+        evidence = self.full.evidence if self.full is not None else self.evidence
         return evidence.until(self.judged)
+
+    def judge(self) -> None:
+        """Ask every gate, with what is recorded by now."""
+        full = self.full.evidence if self.full is not None else None
+        self.judgement = judge(self.evidence, full, self.told)
+
+    def add_twin(self, bench: Bench) -> None:
+        """Train the original's twin, unless it was trained already.
+
+        Raises:
+            Settled: it failed.
+        """
+        if self.evidence.twin is None:
+            twin = _twin(bench, self.setting, self.evidence.before, Precision.NATIVE)
+            self.evidence = dataclasses.replace(self.evidence, twin=twin)
+
+    def add_twin_of_numbers(self, bench: Bench) -> None:
+        """Train the twin where numbers are best compared, unless it was trained already. In float32
+        it may fail, which the notes say.
+
+        Raises:
+            Settled: it failed.
+        """
+        if self.full is None:
+            self.add_twin(bench)
+        elif self.full.evidence.twin is None:
+            evidence, precision = self.full.evidence, self.full.precision
+            try:
+                twin = _twin(bench, self.setting, evidence.before, precision)
+            except Settled:
+                self.notes.append("the noise twin does not run in float32")
+            else:
+                self.full = InFloat32(dataclasses.replace(evidence, twin=twin), precision)
 
 
 def compare_versions(bench: Bench, setting: Setting) -> Pair:
-    """Train both versions, the twin where it is needed, and judge.
+    """Train both versions and judge; train the original's twin only where something differs.
 
-    Three runs; a program that computes in 16 bits takes six, one whose weights are drawn on the
-    meta device one more. A cause found by an exact question ends it after two, and one in which the
-    original is run again, if that may explain it.
+    Two runs where no difference goes beyond the floors, and one more where the twin has to tell how
+    far rounding carries. A program that computes in 16 bits takes twice as many, one whose weights
+    are drawn on the meta device one more, and one in which the original is run again, if that may
+    explain what differs.
 
     Raises:
         Settled: a run failed.
@@ -135,16 +178,22 @@ def compare_versions(bench: Bench, setting: Setting) -> Pair:
         judgement = judge(evidence)
         require_repeatable(bench, again, evidence, judgement)
         return Pair(setting, evidence, judgement)
-    evidence = _with_twin(bench, setting, evidence, Precision.NATIVE)
-    full: Evidence | None = None
+    full: InFloat32 | None = None
     notes: list[str] = []
     if before.coarse and bench.plan.precision == "both":
         full, notes = _compare_in_float32(bench, setting, drawn=evidence.drawn is not None)
     bench.on_event(Event(Stage.JUDGE))
-    told = _told(bench, evidence if full is None else full)
-    judgement = judge(evidence, full, told)
-    require_repeatable(bench, again, evidence, judgement)
-    return Pair(setting, evidence, judgement, full, told, notes)
+    pair = Pair(setting, evidence, Judgement(()), full, notes)
+    pair.judge()
+    open_parts = parts_for_twins(pair.judgement) if bench.plan.twin else frozenset()
+    if open_parts:
+        pair.add_twin(bench)
+        if open_parts != {NATIVE}:
+            pair.add_twin_of_numbers(bench)
+        pair.told = _told(bench, pair.numbers)
+        pair.judge()
+    require_repeatable(bench, again, pair.evidence, pair.judgement)
+    return pair
 
 
 def _told(bench: Bench, evidence: Evidence) -> int | None:
@@ -157,20 +206,20 @@ def _told(bench: Bench, evidence: Evidence) -> int | None:
     return steps if least is not None and least <= steps < evidence.steps else None
 
 
-def _with_twin(
-    bench: Bench, setting: Setting, evidence: Evidence, precision: Precision
-) -> Evidence:
-    if not bench.plan.twin:
-        return evidence
-    noise = Noise(amplitude=ROUNDING[evidence.before.precision], seed=1)
+def _twin(bench: Bench, setting: Setting, before: Recording, precision: Precision) -> Recording:
+    """The original again, with noise of the size of its rounding.
+
+    Raises:
+        Settled: it failed.
+    """
+    noise = Noise(amplitude=ROUNDING[before.precision], seed=1)
     suffix = "" if precision is Precision.NATIVE else f"-{precision.value}"
-    twin = bench.record(setting.job(Role.TWIN, suffix, noise=noise, precision=precision))
-    return dataclasses.replace(evidence, twin=twin)
+    return bench.record(setting.job(Role.TWIN, suffix, noise=noise, precision=precision))
 
 
 def _compare_in_float32(
     bench: Bench, setting: Setting, *, drawn: bool
-) -> tuple[Evidence | None, list[str]]:
+) -> tuple[InFloat32 | None, list[str]]:
     """Both versions computed in float32, where rounding no longer hides differences.
 
     Not every program can be computed so; then its numbers are compared in its own precision only,
@@ -194,9 +243,5 @@ def _compare_in_float32(
             continue
         if sides[0].coarse:
             continue
-        evidence = Evidence(sides[0], sides[1])
-        try:
-            return _with_twin(bench, setting, evidence, precision), []
-        except Settled:
-            return evidence, ["the noise twin does not run in float32"]
+        return InFloat32(Evidence(sides[0], sides[1]), precision), []
     return None, [f"the program could not be computed in float32 ({why or 'it casts by itself'})"]

@@ -1,4 +1,5 @@
-"""Does the original do the same when it is run again? If not, a difference says nothing."""
+"""What another run of the original tells: how far rounding carries, and whether it does the same
+every time. If not, a difference says nothing."""
 
 from __future__ import annotations
 
@@ -31,6 +32,18 @@ _REMEDIES = {
     "inputs": "the data, or the seed of its sampler, changes",
     "random": "random numbers are seeded from the clock, or drawn a number of times that changes",
 }
+
+
+def parts_for_twins(judgement: Judgement) -> frozenset[str]:
+    """The parts of a judgement without twins in which a twin may change something: not where all
+    passes, since it only widens what is allowed, nor where nothing is open but what it does not
+    touch."""
+    return frozenset(
+        gate.part
+        for gate in judgement.gates
+        if gate.status not in (Status.PASS, Status.COST)
+        and not (gate.status is Status.FAIL and gate.key in _STRUCTURE)
+    )
 
 
 def require_repeatable(bench: Bench, job: Job, evidence: Evidence, judgement: Judgement) -> None:

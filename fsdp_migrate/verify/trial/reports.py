@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from fsdp_migrate.verify.compare.gate import Gate, Question, plural
-from fsdp_migrate.verify.compare.reported import MIXED, Streams, compare, results
+from fsdp_migrate.verify.compare.reported import MIXED, Comparison, Streams, compare, results
 from fsdp_migrate.verify.events import Role
 from fsdp_migrate.verify.inject.config import Noise, Precision
 from fsdp_migrate.verify.launch.ending import End, Ending
@@ -26,25 +26,21 @@ _MOST_BYTES = 4_000_000
 def compare_reported(bench: Bench, first: Pair) -> Gate | None:
     """The numbers that both report; in float32 where the program was computed so as well.
 
-    None where nothing is known of a twin, without which a result cannot be told from a time.
+    None where no twin is wanted, without which a result cannot be told from a time.
+
+    Raises:
+        Settled: the twin was trained for this, and failed.
     """
     asked = Question("reported", "reported numbers")
-    twin = first.numbers.twin
-    suffix = _suffix(bench, first)
-    if twin is None or suffix is None:
+    if not bench.plan.twin:
         return None
-    drawn = first.evidence.drawn is not None and not suffix
-    names = {role: f"{role.value}{first.setting.label}{suffix}" for role in Role}
-    if drawn:  # this run took over the original's weights
-        names[Role.AFTER] += "-same-start"
-    streams = [
-        _streams(bench.plan, bench.endings[names[role]], role)
-        for role in (Role.BEFORE, Role.AFTER, Role.TWIN)
-    ]
-    found = compare(*streams)
+    found = _compared(bench, first)
+    if found.apart:
+        first.add_twin_of_numbers(bench)
+        found = _compared(bench, first)
     apart = found.apart
     if apart:
-        tried = _tried_again(bench, first, suffix)
+        tried = _tried_again(bench, first)
         if tried is None:
             says = f"{apart[0]}: whether it is a result of training could not be found out"
             return asked.note(says)
@@ -65,20 +61,31 @@ def compare_reported(bench: Bench, first: Pair) -> Gate | None:
     return asked.passes(says, measured=found.largest, details=details)
 
 
-def _suffix(bench: Bench, first: Pair) -> str | None:
-    """What the names of the jobs end in whose numbers are compared; None where one is missing."""
-    precisions = [Precision.STORED_FLOAT32, Precision.FLOAT32] if first.full is not None else []
-    for suffix in [*(f"-{each.value}" for each in precisions), ""]:
-        names = [f"{role.value}{first.setting.label}{suffix}" for role in Role]
-        if all(name in bench.endings and name in bench.recordings for name in names):
-            return suffix
-    return None
+def _compared(bench: Bench, first: Pair) -> Comparison:
+    """The numbers of both sides, beside the twin's where it was trained."""
+    suffix = _suffix(first)
+    names = {role: f"{role.value}{first.setting.label}{suffix}" for role in Role}
+    if first.evidence.drawn is not None and not suffix:  # this run took over the original's weights
+        names[Role.AFTER] += "-same-start"
+    if first.numbers.twin is None:
+        names[Role.TWIN] = names[Role.BEFORE]
+    before, after, twin = (
+        _streams(bench.plan, bench.endings[names[role]], role)
+        for role in (Role.BEFORE, Role.AFTER, Role.TWIN)
+    )
+    return compare(before, after, twin)
 
 
-def _tried_again(bench: Bench, first: Pair, suffix: str) -> tuple[Streams, Streams] | None:
+def _suffix(first: Pair) -> str:
+    """What the names of the jobs end in whose numbers are compared."""
+    return f"-{first.full.precision.value}" if first.full is not None else ""
+
+
+def _tried_again(bench: Bench, first: Pair) -> tuple[Streams, Streams] | None:
     """What the original reports with shaken weights, and the migrated program in another run just
     like its first; None when one of them does not run."""
-    precision = Precision(suffix[1:]) if suffix else Precision.NATIVE
+    suffix = _suffix(first)
+    precision = first.full.precision if first.full is not None else Precision.NATIVE
     before = f"{Role.BEFORE.value}{first.setting.label}{suffix}"
     start = str(bench.endings[before].folder) if first.evidence.drawn is not None else None
     found = []

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import shutil
+from pathlib import Path
 from typing import Any
 
 from fsdp_migrate.verify import inject
@@ -75,15 +76,18 @@ def _same_weights(a: Recording, b: Recording) -> bool:
 
 def compare_saved(bench: Bench, first: Pair) -> Gate | None:
     """What the migrated program wrote is what the original wrote, to a plain process. None where
-    neither wrote anything."""
+    neither wrote anything.
+
+    Raises:
+        Settled: the twin was trained for this, and failed.
+    """
     asked = Question("saved", "saved files")
     plan = bench.plan
-    trees = {role: bench.endings[name].tree for role, name in _jobs(bench, first).items()}
-    written = {
-        role: find_written(tree, plan.after if role is Role.AFTER else plan.before)
-        for role, tree in trees.items()
-        if tree is not None
-    }
+    written = _written(bench, first)
+    if plan.twin and set(written.get(Role.BEFORE, ())) - set(written.get(Role.AFTER, ())):
+        first.add_twin(bench)
+        written = _written(bench, first)
+    trees = _trees(bench, first)
     names, theirs = written.get(Role.BEFORE, []), written.get(Role.AFTER, [])
     if not names and not theirs:
         return None
@@ -149,6 +153,20 @@ def _jobs(bench: Bench, first: Pair) -> dict[Role, str]:
     if first.evidence.drawn is not None:
         names[Role.AFTER] += "-same-start"
     return {role: name for role, name in names.items() if name in bench.endings}
+
+
+def _trees(bench: Bench, first: Pair) -> dict[Role, Path]:
+    """Where the jobs that were compared ran, by role."""
+    trees = {role: bench.endings[name].tree for role, name in _jobs(bench, first).items()}
+    return {role: tree for role, tree in trees.items() if tree is not None}
+
+
+def _written(bench: Bench, first: Pair) -> dict[Role, list[str]]:
+    """The files that each of these jobs wrote."""
+    return {
+        role: find_written(tree, bench.plan.after if role is Role.AFTER else bench.plan.before)
+        for role, tree in _trees(bench, first).items()
+    }
 
 
 def _slack(first: Pair) -> float:
