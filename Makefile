@@ -36,16 +36,15 @@ $(ready): pyproject.toml
 	@touch $@
 
 demo: $(ready)
-	@rm -rf $(demo) && mkdir -p $(demo) && touch $(demo)/pyproject.toml
-	@cp -R fixtures/demo/before $(demo)/before && cp -R fixtures/demo/before $(demo)/after
-	@printf '\n$$ fsdp-migrate rewrite after\n'
-	@state=$$(mktemp -d) && trap 'rm -rf "$$state"' EXIT && cd $(demo) && FSDP_MIGRATE_STATE="$$state" \
-		$(abspath $(bin))/fsdp-migrate rewrite --allow-dirty after
+	@rm -rf $(demo) && mkdir -p $(demo) && cp -R fixtures/demo/before $(demo)/before
+	@touch $(demo)/before/pyproject.toml && cp -R $(demo)/before $(demo)/after
+	@printf '\n$$ fsdp-migrate migrate train.py\n'
+	@state=$$(mktemp -d) && trap 'rm -rf "$$state"' EXIT && cd $(demo)/after && FSDP_MIGRATE_STATE="$$state" \
+		$(abspath $(bin))/fsdp-migrate migrate --allow-dirty train.py
 	@printf '\n$$ git diff --no-index --stat before after\n'
 	@cd $(demo) && git --no-pager diff --no-index --stat before after || test $$? = 1
-	@printf '\n$$ fsdp-migrate verify train.py --before before --after after\n'
-	@cd $(demo) && $(abspath $(bin))/fsdp-migrate verify train.py --before before --after after
 	@printf '\nRead the change: git diff --no-index %s/before %s/after\n' $(demo) $(demo)
+	@printf 'See what was compared: cd %s && fsdp-migrate verify train.py --before before --after after\n' $(demo)
 
 test: lint
 	$(bin)/python -m pytest -q -n $(WORKERS) -m "not mutants and not pairs and not attacks"
