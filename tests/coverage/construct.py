@@ -100,14 +100,6 @@ ROWS = (
         ONE_UNIT,
         program("ordering --kind early"),
     ),
-    rewritten(
-        "9.1",
-        "the optimizer of a whole model before a part of it is wrapped",
-        "moved behind it; left, and the model with it, where it cannot move",
-        "FSDP403",
-        "a part of the model is wrapped",
-        "tests/training/test_optimizers_of_wholes.py::test_trains_the_same",
-    ),
     unseen(
         "1",
         "wrapped = FSDP(net), and net used later",
@@ -1256,6 +1248,14 @@ ROWS = (
         "FSDP403",
         "a straight run of statements",
         program("ordering --kind early"),
+    ),
+    rewritten(
+        "9.1",
+        "the optimizer of a whole model before a part of it is wrapped",
+        "moved behind it; left, and the model with it, where it cannot move",
+        "FSDP403",
+        "a part of the model is wrapped",
+        "tests/training/test_optimizers_of_wholes.py::test_trains_the_same",
     ),
     left(
         "9.1",
