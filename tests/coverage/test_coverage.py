@@ -157,9 +157,10 @@ from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
 
 def build(net, sharded):
     optimizer = torch.optim.AdamW(net.parameters())
+    scheduler = torch.optim.lr_scheduler.StepLR(optimizer, 10)
     if sharded:
         net = FSDP(net, use_orig_params=True)
-    return net, optimizer
+    return net, optimizer, scheduler
 """
     result, _ = migrate({"example.py": source})
     assert {d.outcome for d in result.decisions} == {Outcome.LEFT}
