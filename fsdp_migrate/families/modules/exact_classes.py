@@ -169,12 +169,12 @@ def is_own(node: ast.expr, study: Study, module: Module) -> bool:
         if getattr(method, "name", "") in BEFORE:
             continue
         first = [*function.posonlyargs, *function.args][:1]
-        if definition.node in first and cls in study.cache(_sharded_classes):
+        if definition.node in first and cls in study.cache(sharded_classes):
             return True
     return False
 
 
-def _sharded_classes(study: Study) -> set[ast.AST]:
+def sharded_classes(study: Study) -> set[ast.AST]:
     """The classes of the project that models are made of, with those they are derived from."""
     return {
         base.node

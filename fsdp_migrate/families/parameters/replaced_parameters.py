@@ -27,17 +27,21 @@ def find_replaced_parameters(study: Study, module: Module) -> Iterator[Site]:
     """Sites for parameters that are put in the place of those of a sharded model."""
     if all(keeps_attributes(c, study) is None for c in study.constructors.values()):
         return
-    for node, owner, value in _stores(module):
+    for node, owner in replacing(study, module):
         model = _model(owner, study, module)
-        if model is not None and _is_parameter(value, study, module):
+        if model is not None:
             yield Site(REPLACED, module, node, node, model)
+
+
+def replacing(study: Study, module: Module) -> Iterator[tuple[ast.expr, ast.expr]]:
+    """What puts a parameter into a module, and that module."""
+    for node, owner, value in _stores(module):
+        if _is_parameter(value, study, module):
+            yield node, owner
     for call in module.table.calls_by_name.named("swap_tensors"):
-        if SWAPPING not in study.external(call.func, module):
-            continue
-        owners = [each.value for each in call.args if isinstance(each, ast.Attribute)]
-        models = [m for owner in owners if (m := _model(owner, study, module)) is not None]
-        if models:
-            yield Site(REPLACED, module, call, call, models[0])
+        if SWAPPING in study.external(call.func, module):
+            owners = (each.value for each in call.args if isinstance(each, ast.Attribute))
+            yield from ((call, owner) for owner in owners)
 
 
 def _stores(module: Module) -> Iterator[tuple[ast.expr, ast.expr, ast.expr]]:
