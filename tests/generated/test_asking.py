@@ -1,4 +1,4 @@
-"""A sample of what hidden models are asked for; ``python -m tests.generated --asking`` makes all."""
+"""A sample of what hidden models are asked for; ``tests.generated --asking`` makes all of it."""
 
 from __future__ import annotations
 
