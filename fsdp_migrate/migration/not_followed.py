@@ -11,12 +11,11 @@ from fsdp_migrate.analysis.flow import access_path
 from fsdp_migrate.analysis.module import Module
 from fsdp_migrate.analysis.values import Display, External, Made, Unknown
 from fsdp_migrate.families.checkpoints import copied_models
-from fsdp_migrate.families.modules import exact_classes
+from fsdp_migrate.families.modules import exact_classes, replaced_parameters
 from fsdp_migrate.families.modules.dispatched import dispatched_calls
 from fsdp_migrate.families.parameters import (
     clips,
     distant_optimizers,
-    replaced_parameters,
     vectors,
 )
 from fsdp_migrate.families.parameters.parameter_loops import METHODS

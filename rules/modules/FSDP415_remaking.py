@@ -1,7 +1,6 @@
 """Make the parts of a model before it is sharded."""
 
-from fsdp_migrate.families.modules import replaced_modules
-from fsdp_migrate.families.parameters import replaced_parameters
+from fsdp_migrate.families.modules import replaced_modules, replaced_parameters
 from fsdp_migrate.fsdp1.site import Site
 from fsdp_migrate.planning.context import Study
 from fsdp_migrate.planning.model import Decision

@@ -1255,7 +1255,7 @@ ROWS = (
         "moved behind it; left, and the model with it, where it cannot move",
         "FSDP403",
         "a part of the model is wrapped",
-        "tests/training/test_optimizers_of_wholes.py::test_trains_the_same[attribute]",
+        "test_optimizers_of_wholes.py::test_trains_the_same[attribute]",
     ),
     left(
         "9.1",
