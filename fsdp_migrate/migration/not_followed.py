@@ -10,7 +10,14 @@ from functools import partial
 from fsdp_migrate.analysis.flow import access_path
 from fsdp_migrate.analysis.module import Module
 from fsdp_migrate.analysis.values import Display, External, Made, Unknown
-from fsdp_migrate.families.parameters import clips, distant_optimizers, vectors
+from fsdp_migrate.families.checkpoints import copied_models
+from fsdp_migrate.families.modules import exact_classes, replaced_parameters
+from fsdp_migrate.families.modules.dispatched import dispatched_calls
+from fsdp_migrate.families.parameters import (
+    clips,
+    distant_optimizers,
+    vectors,
+)
 from fsdp_migrate.families.parameters.parameter_loops import METHODS
 from fsdp_migrate.families.parameters.parameter_owners import models_of_list
 from fsdp_migrate.families.wrapping.sharded_parts import sharded_parts
@@ -149,6 +156,25 @@ def _asked(module: Module, study: Study) -> Iterator[ast.expr]:
         question = class_questions.asked(call)
         if question is not None and class_questions.classes(question[1], module, study.tracer):
             yield question[0]
+    yield from (subject for _, subject, _ in dispatched_calls(study, module))
+    for call, construct in copied_models.copying_calls(study, module):
+        if construct == copied_models.COPY:  # what is pickled is a state as a rule
+            yield from call.args[:1]
+    for _, owner in replaced_parameters.replacing(study, module):
+        yield owner
+        yield from (n for n in ast.walk(owner) if isinstance(n, (ast.Name, ast.Call)))
+    for attribute in module.table.attributes_by_name.of(study.cache(_own_methods)):
+        yield attribute.value
+
+
+def _own_methods(study: Study) -> frozenset[str]:
+    """The names of the methods, but forward, that the classes of models have themselves."""
+    return frozenset(
+        method.name
+        for cls in study.cache(exact_classes.sharded_classes)
+        for method in getattr(cls, "body", ())
+        if isinstance(method, ast.FunctionDef) and not method.name.startswith("_")
+    ) - {"forward", "train", "eval"}
 
 
 def _may_be_anything(node: ast.expr, module: Module, study: Study) -> bool:

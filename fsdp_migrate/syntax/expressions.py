@@ -39,3 +39,14 @@ def first_argument(call: ast.Call, name: str = "module") -> ast.expr | None:
     if call.args and not isinstance(call.args[0], ast.Starred):
         return call.args[0]
     return next((k.value for k in call.keywords if k.arg == name), None)
+
+
+def holder_of_attributes(node: ast.AST) -> ast.expr | None:
+    """The object whose attributes a dictionary holds: ``m`` of ``m.__dict__``, ``vars(m)`` and
+    ``m._modules``."""
+    match node:
+        case ast.Attribute(value=holder, attr="__dict__" | "_modules" | "_parameters"):
+            return holder
+        case ast.Call(func=ast.Name(id="vars"), args=[holder]):
+            return holder
+    return None

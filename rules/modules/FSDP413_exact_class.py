@@ -3,7 +3,7 @@
 import ast
 
 from fsdp_migrate.analysis.values import Display, Value
-from fsdp_migrate.families.modules import exact_classes
+from fsdp_migrate.families.modules import class_values, exact_classes
 from fsdp_migrate.families.wrapping import model_contents
 from fsdp_migrate.fsdp1.api import PACKAGE
 from fsdp_migrate.fsdp1.site import Site
@@ -22,12 +22,14 @@ RULE = Rule(
         "class name of a wrapper",
         "bases of a class",
         "class as a key",
+        "class handed on",
     ),
     finders=(
         Finder(150, exact_classes.find_exact_class_tests),
         Finder(160, exact_classes.find_class_names),
         Finder(165, exact_classes.find_class_bases),
-        Finder(170, exact_classes.find_class_keys),
+        Finder(170, class_values.find_class_keys),
+        Finder(172, class_values.find_classes_handed_on),
     ),
 )
 
@@ -40,6 +42,9 @@ OTHER_NAME = (
 OWN_CLASS = (
     "a sharded module has a class of its own, derived from FSDPModule and the class it had, which "
     "stands among the bases here now"
+)
+HANDED_ON = (
+    "a sharded module has a class of its own here, derived from FSDPModule and the class it had"
 )
 # Torch derives the output layer of its attention from Linear.
 DERIVED_LINEAR = ("MultiheadAttention", "Transformer")
@@ -55,7 +60,10 @@ def decide(site: Site, study: Study) -> Decision:
     if site.construct == exact_classes.DERIVED:
         message = "kept, with other classes"
         return study.rewritten(site, RULE.code, message, models=concerned, review=OWN_CLASS)
-    if site.construct == exact_classes.KEY:
+    if site.construct == class_values.HANDED_ON:
+        message = "kept, with another class"
+        return study.rewritten(site, RULE.code, message, models=concerned, review=HANDED_ON)
+    if site.construct == class_values.KEY:
         return _left(site, concerned, study, "something is looked up by the class of a module")
     compared = of_kind(site.node, ast.Compare)
     test = exact_classes.read_test(compared, site.module)

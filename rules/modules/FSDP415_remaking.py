@@ -1,6 +1,6 @@
 """Make the parts of a model before it is sharded."""
 
-from fsdp_migrate.families.modules import replaced_modules
+from fsdp_migrate.families.modules import replaced_modules, replaced_parameters
 from fsdp_migrate.fsdp1.site import Site
 from fsdp_migrate.planning.context import Study
 from fsdp_migrate.planning.model import Decision
@@ -9,8 +9,15 @@ from fsdp_migrate.planning.rule import Finder, Rule
 RULE = Rule(
     code="FSDP415",
     name="remaking",
-    handles=("module of a sharded model replaced", "sharded parameter initialized"),
-    finders=(Finder(190, replaced_modules.find_replaced_modules),),
+    handles=(
+        "module of a sharded model replaced",
+        "parameter of a sharded model replaced",
+        "sharded parameter initialized",
+    ),
+    finders=(
+        Finder(190, replaced_modules.find_replaced_modules),
+        Finder(191, replaced_parameters.find_replaced_parameters),
+    ),
 )
 
 HELP = "put it into the model before that is sharded"
@@ -28,6 +35,16 @@ def decide(site: Site, study: Study) -> Decision:
                 "the values drawn for sharded parameters are others than in FSDP1, and on the CPU "
                 "the same on every rank: draw them before the model is sharded"
             ),
+        )
+    if site.construct == replaced_parameters.REPLACED:
+        return study.left(
+            site,
+            RULE.code,
+            "FSDP1 took the values of a parameter over that was put into the model here; now the "
+            "next forward puts the sharded parameter back, and they are lost",
+            "write the values into the parameter, or put it in before the model is sharded",
+            models=found.constructors or study.every_constructor,
+            quiet=True,
         )
     if replaced_modules.is_on_wrapper(site):
         return study.left(

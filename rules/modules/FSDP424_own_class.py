@@ -14,12 +14,20 @@ from fsdp_migrate.planning.rule import Finder, Rule
 RULE = Rule(
     code="FSDP424",
     name="own_class",
-    handles=("class of a model", "case for the class of a model"),
+    handles=(
+        "class of a model",
+        "case for the class of a model",
+        "dispatch on the class of a model",
+    ),
     finders=(Finder(175, own_classes.find_own_classes),),
 )
 
 TRUE_NOW = (
     "this was false of FSDP1's wrapper, and is true of an FSDP2 model that was made of this class"
+)
+CHOSEN = (
+    "what is registered for the model's own class did not run for FSDP1's wrapper, and runs for an "
+    "FSDP2 model of this class"
 )
 BOTH = (
     "the module inside of FSDP1's wrapper comes here as well, of which this was true: FSDP2 has "
@@ -30,11 +38,14 @@ BOTH = (
 def decide(site: Site, study: Study) -> Decision:
     models = study.models(site.subject, site.module).constructors
     models = models or frozenset(study.reached_from(site.module))
-    plain = access_path(site.subject) is not None
+    plain = _may_stand_twice(site.subject)
+    if site.construct == own_classes.DISPATCH:
+        of_model = f"{site.doubt}: if this is the FSDP model, " if site.doubt else ""
+        return study.kept_as_is(site, RULE.code, "kept", models=models, review=of_model + CHOSEN)
     if site.doubt:
         review = f"{site.doubt}: if this is the FSDP model, {TRUE_NOW}"
         return study.kept_as_is(site, RULE.code, "kept", models=models, review=review)
-    if site.construct == own_classes.CASE or not plain:
+    if site.construct != own_classes.CONSTRUCT or not plain:
         return study.kept_as_is(site, RULE.code, "kept", models=models, review=TRUE_NOW)
     proposal = study.proposal()
     table, check = site.module.table, site.call
@@ -48,3 +59,15 @@ def decide(site: Site, study: Study) -> Decision:
     review = BOTH if own_classes.comes_unwrapped(site, study) else ""
     message = "false of sharded models, as it was of FSDP1's wrapper"
     return study.rewritten(site, RULE.code, message, proposal, models=models, review=review)
+
+
+def _may_stand_twice(node: ast.expr) -> bool:
+    """Whether an expression gives the same object again, and does nothing else."""
+    match node:
+        case ast.Subscript(value=ast.Call(func=ast.Name(id="vars"), args=[owner])):
+            return access_path(owner) is not None and isinstance(node.slice, ast.Constant)
+        case ast.Call(func=ast.Name(id="getattr"), args=[owner, ast.Constant()]):
+            return access_path(owner) is not None
+        case ast.Call(func=ast.Attribute(value=owner, attr="get_submodule"), args=[ast.Constant()]):
+            return access_path(owner) is not None
+    return access_path(node) is not None

@@ -6,6 +6,7 @@ from fsdp_migrate.analysis.values import Class
 from fsdp_migrate.families.parameters import attributes, distant_optimizers, early_parameters
 from fsdp_migrate.families.training_loop import early_optimizers, late_optimizers
 from fsdp_migrate.families.training_loop.gathered_roots import reshard_line
+from fsdp_migrate.families.training_loop.later_wraps import wrapping_constructors
 from fsdp_migrate.fsdp1.site import Site
 from fsdp_migrate.planning.context import Study
 from fsdp_migrate.planning.model import Constructor, Decision
@@ -39,7 +40,7 @@ def decide(site: Site, study: Study) -> Decision:
     if site.construct == early_parameters.CONSTRUCT:
         return _early(site, site.call, study)
     found = present(early_optimizers.early_optimizer(site.call, site.module, study))
-    models = _models(found.wrap, site, study)
+    models = _models(found.wraps, site, study)
     if found.given_to:
         review = (
             f"{found.given_to}() was given this optimizer, which is made anew behind the sharding: "
@@ -47,8 +48,8 @@ def decide(site: Site, study: Study) -> Decision:
         )
         message = "made anew behind the sharding"
         return study.rewritten(site, RULE.code, message, models=models, review=review)
-    built, wrapped = site.statement, site.module.table.statement(found.wrap)
-    problem = early_optimizers.move_problem(built, wrapped, site.module)
+    built = site.statement
+    wrapped, problem = early_optimizers.move_behind(built, found.wraps, site.module)
     if problem:
         return study.left(
             site,
@@ -74,7 +75,10 @@ def decide(site: Site, study: Study) -> Decision:
 def _distant(site: Site, study: Study) -> Decision:
     """An optimizer that is built before another function wraps its model."""
     found = present(distant_optimizers.read_distant_optimizer(site.call, site.module, study))
-    reason = "another function shards its model later, and this optimizer trains nothing then"
+    reason = (
+        "another function shards its model or a part of it later, and what is sharded is not "
+        "trained by this optimizer then"
+    )
     advice = "build it after the model is sharded"
     if found.is_made_anew:
         message = "made anew behind the sharding"
@@ -114,13 +118,13 @@ def _kept(site: Site, study: Study) -> Decision:
 
 def _early(site: Site, call: ast.Call, study: Study) -> Decision:
     found = present(early_parameters.read_early_parameters(call, site.module, study))
-    models = _models(found.wrap, site, study)
-    behind = site.module.table.statement(found.wrap)
-    problem = "they are passed on before that"
-    if not found.passed_on:
-        loop = isinstance(found.statement, ast.For)
-        filled = found.names if loop else frozenset()
-        problem = early_optimizers.move_problem(found.statement, behind, site.module, filled)
+    models = _models(found.wraps, site, study)
+    loop = isinstance(found.statement, ast.For)
+    filled = found.names if loop else frozenset()
+    behind, problem = early_optimizers.move_behind(
+        found.statement, found.wraps, site.module, filled
+    )
+    problem = "they are passed on before that" if found.passed_on else problem
     if problem:
         return study.left(
             site,
@@ -144,7 +148,6 @@ def _late(site: Site, call: ast.Call, study: Study) -> Decision:
     return study.rewritten(site, RULE.code, "resharded first", proposal, models=models)
 
 
-def _models(wrap: ast.Call, site: Site, study: Study) -> frozenset[Constructor]:
-    if wrap in study.constructors:
-        return frozenset(study.settings_of(study.constructors[wrap]))
-    return study.models(wrap, site.module).constructors
+def _models(wraps: tuple[ast.Call, ...], site: Site, study: Study) -> frozenset[Constructor]:
+    made = (wrapping_constructors(wrap, site.module, study) for wrap in wraps)
+    return frozenset[Constructor]().union(*made)

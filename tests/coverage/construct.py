@@ -1249,6 +1249,14 @@ ROWS = (
         "a straight run of statements",
         program("ordering --kind early"),
     ),
+    rewritten(
+        "9.1",
+        "the optimizer of a whole model before a part of it is wrapped",
+        "moved behind it; left, and the model with it, where it cannot move",
+        "FSDP403",
+        "a part of the model is wrapped",
+        "test_optimizers_of_wholes.py::test_trains_the_same[attribute]",
+    ),
     left(
         "9.1",
         "the optimizer before the wrapping, elsewhere",

@@ -61,14 +61,30 @@ def main(net):
     engine = Engine(net)
     return engine, optimizer
 """
+GIVEN_ITS_OPTIMIZER = """\
+class Engine:
+    def __init__(self, net, optimizer):
+        self.model = FSDP(net, use_orig_params=True)
+        self.optimizer = optimizer
 
 
-@pytest.mark.parametrize("program", [TRAINER, CALLED, IN_BASE, GIVEN_BOTH, IN_ENGINE])
+def main(net):
+    return Engine(net, torch.optim.AdamW(net.parameters()))
+"""
+
+
+@pytest.mark.parametrize("program", [TRAINER, CALLED, IN_BASE, GIVEN_BOTH, GIVEN_ITS_OPTIMIZER])
 def test_it_holds_its_model_back(program: str) -> None:
     result, after = migrate({"a.py": HEAD + program})
     assert {d.outcome for d in result.decisions} == {Outcome.LEFT}
     assert ("FSDP403", Outcome.LEFT) in outcomes(result)
     assert "fully_shard(" not in after["a.py"]
+
+
+def test_it_moves_behind_the_call_that_wraps() -> None:
+    result, after = migrate({"a.py": HEAD + IN_ENGINE})
+    assert {d.outcome for d in result.decisions} == {Outcome.REWRITTEN}
+    assert after["a.py"].index("Engine(net)") < after["a.py"].index("optimizer = ")
 
 
 WRAPPED_FIRST = """\

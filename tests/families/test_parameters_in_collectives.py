@@ -184,3 +184,44 @@ def test_what_a_function_gives_back_is_the_whole_gradient() -> None:
 def test_a_function_that_is_given_other_tensors_too_takes_both() -> None:
     _, after = migrate({"example.py": ONE_FILE + GIVEN["by its model"] + "reduce(loss)\n"})
     assert "dist.all_reduce(own_part(tensor))" in after["example.py"]
+
+
+PICKED = """\
+import torch.distributed as dist
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+
+def exchange(pieces, peer):
+    return [dist.P2POp(dist.isend, piece, peer) for piece in pieces.values()]
+
+
+def main(net, plain):
+    model = FSDP(net, use_orig_params=True)
+    pieces = {name: p.grad for name, p in SOURCE.named_parameters()}
+    listed = list(SOURCE.parameters())
+    SENT
+"""
+
+
+@pytest.mark.parametrize(
+    "sent",
+    [
+        "dist.isend(pieces['head'], 1)",
+        "for name in pieces:\n        dist.isend(pieces[name], 1)",
+        "dist.broadcast(listed[0], 0)",
+        "for i in range(len(listed)):\n        dist.all_reduce(listed[i].grad)",
+        "dist.batch_isend_irecv(exchange(pieces, 1))",
+    ],
+)
+def test_what_is_picked_out_of_a_container(sent: str) -> None:
+    for source, marked in (("model", True), ("plain", False)):
+        program = PICKED.replace("SOURCE", source).replace("SENT", sent)
+        result, after = migrate({"a.py": program})
+        assert ("own_part(" in after["a.py"] or ".to_local()" in after["a.py"]) is marked
+        assert (Outcome.REVIEW in {d.outcome for d in result.decisions}) is marked
+
+
+def test_a_slice_is_a_list_as_before() -> None:
+    program = PICKED.replace("SOURCE", "model").replace("SENT", "print(listed[:2])")
+    _, after = migrate({"a.py": program})
+    assert "own_part(" not in after["a.py"]

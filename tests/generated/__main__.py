@@ -8,7 +8,7 @@ from collections import Counter
 from itertools import chain, count, islice
 from pathlib import Path
 
-from tests.generated import making
+from tests.generated import asking, making
 
 
 def main() -> int:
@@ -16,7 +16,10 @@ def main() -> int:
     parser.add_argument("--count", type=int, default=5000, help="how many programs")
     parser.add_argument("--seed", type=int, default=1, help="and the next ones, of rounds")
     parser.add_argument("--keep", type=Path, help="a folder for the programs that are silent")
+    parser.add_argument("--asking", action="store_true", help="ask hidden models for things")
     options = parser.parse_args()
+    if options.asking:
+        return _ask(options.count, options.seed)
     every = list(making.bases())
     made = silent = 0
     ways: Counter[str] = Counter()
@@ -35,6 +38,14 @@ def main() -> int:
                     (folder / path).write_text(text, encoding="utf-8")
     print(*(f"{number:>5} {way}" for way, number in ways.most_common()), sep="\n")
     print(f"{made} programs from {len(every)}, seed {options.seed}: {silent} silent")
+    return int(bool(silent))
+
+
+def _ask(count: int, seed: int) -> int:
+    questions = asking.chosen(count, seed)
+    silent = [question for question in questions if not asking.is_said(question)]
+    print(*silent, sep="\n")
+    print(f"{len(questions)} programs, seed {seed}: {len(silent)} silent")
     return int(bool(silent))
 
 

@@ -143,12 +143,28 @@ class Calls:
                 return [v for o in owners for v in self.tracer.attribute_of(o, name, node, module)]
         return [Made(node, module, frame, callee)]
 
+    def _submodule(
+        self, node: ast.Call, owner: ast.expr, module: Module, frame: Frame | None
+    ) -> list[Value]:
+        """What ``owner.get_submodule("a.b")`` gives."""
+        match node.args:
+            case [ast.Constant(value=str(path))] if path:
+                found = list(self.evaluate(owner, module, frame))
+                for name in path.split("."):
+                    found = [
+                        v for o in found for v in self.tracer.attribute_of(o, name, node, module)
+                    ]
+                return found
+        return [Computed(node, module, frame)]
+
     def _foreign_method(
         self, node: ast.Call, callee: Value, module: Module, frame: Frame | None
     ) -> list[Value]:
         """What a method of an unknown object gives: ``model.to(device)`` is the model."""
         if isinstance(node.func, ast.Attribute) and node.func.attr in TRANSPARENT_METHODS:
             return list(self.evaluate(node.func.value, module, frame))
+        if isinstance(node.func, ast.Attribute) and node.func.attr == "get_submodule":
+            return self._submodule(node, node.func.value, module, frame)
         if isinstance(node.func, ast.Attribute) and node.func.attr in TAKING:
             taken = self.containers.taken(node.func.value, module, frame)
             if taken is not None:

@@ -37,6 +37,7 @@ from fsdp_migrate.analysis.values import (
     Value,
     Values,
 )
+from fsdp_migrate.syntax.expressions import holder_of_attributes
 
 
 class Tracer:
@@ -122,7 +123,7 @@ class Tracer:
                 return self.narrow(found, node, module)
             case ast.Subscript():
                 found = self._names.path(node, module, frame)
-                found = found if found else self._containers.subscript(node, module, frame)
+                found = found if found else self._entry(node, module, frame)
                 return self.narrow(found, node, module)
             case ast.Call():
                 return self._calls.result(node, module, frame)
@@ -141,6 +142,15 @@ class Tracer:
             case ast.ListComp() | ast.SetComp() | ast.DictComp() | ast.GeneratorExp():
                 return [Display(node, module, frame)]
         return [Computed(node, module, frame)]
+
+    def _entry(self, node: ast.Subscript, module: Module, frame: Frame | None) -> list[Value]:
+        """The values of ``container[key]``; ``vars(owner)["name"]`` is an attribute."""
+        owner = holder_of_attributes(node.value)
+        if owner is not None and isinstance(node.slice, ast.Constant):
+            owners = self.evaluate(owner, module, frame)
+            name = str(node.slice.value)
+            return [v for o in owners for v in self.attribute_of(o, name, node, module)]
+        return self._containers.subscript(node, module, frame)
 
     def _union(
         self, nodes: Iterable[ast.expr], module: Module, frame: Frame | None

@@ -38,16 +38,22 @@ LAST_NAMES = {name.rpartition(".")[2] for name in COPIERS | PICKLERS}
 
 def find_copied_models(study: Study, module: Module) -> Iterator[Site]:
     """Sites for calls that copy an FSDP model, or write one to a file as it is."""
-    renamed = {b.name for b in module.table.imports if b.qualified.rpartition(".")[2] in LAST_NAMES}
-    for call in module.table.calls_by_name.of(LAST_NAMES | renamed):
-        names = study.external(call.func, module)
-        construct = COPY if names & COPIERS else PICKLE if names & PICKLERS else None
-        if construct is None:
-            continue
+    for call, construct in copying_calls(study, module):
         for given in _given(call):
             if study.traced(given, module):
                 yield Site(construct, module, call, call, given)
                 break
+
+
+def copying_calls(study: Study, module: Module) -> Iterator[tuple[ast.Call, Construct]]:
+    """Calls that copy what they are given, or write it to a file as it is."""
+    renamed = {b.name for b in module.table.imports if b.qualified.rpartition(".")[2] in LAST_NAMES}
+    for call in module.table.calls_by_name.of(LAST_NAMES | renamed):
+        names = study.external(call.func, module)
+        if names & COPIERS:
+            yield call, COPY
+        elif names & PICKLERS:
+            yield call, PICKLE
 
 
 def _given(call: ast.Call) -> Iterator[ast.expr]:

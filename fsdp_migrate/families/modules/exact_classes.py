@@ -17,8 +17,10 @@ from dataclasses import dataclass
 from fsdp_migrate.analysis.module import Module
 from fsdp_migrate.analysis.values import Class, Computed, External, Function, Unknown
 from fsdp_migrate.families.modules.inside_wrappers import wrapper_of
+from fsdp_migrate.families.modules.named_classes import uses_of
 from fsdp_migrate.families.wrapping import model_contents
 from fsdp_migrate.fsdp1 import api as fsdp1
+from fsdp_migrate.fsdp1.class_questions import classified
 from fsdp_migrate.fsdp1.construct import Construct
 from fsdp_migrate.fsdp1.model_values import definitions
 from fsdp_migrate.fsdp1.site import Site
@@ -32,7 +34,7 @@ CONSTRUCT = Construct.parse("exact class")
 NAMED = Construct.parse("class name")
 OF_WRAPPER = Construct.parse("class name of a wrapper")
 DERIVED = Construct.parse("bases of a class")
-KEY = Construct.parse("class as a key")
+CALLS_DEEP = 3
 BEFORE = frozenset({"__init__", "__new__"})  # nothing is sharded yet
 WRAPPER = "FullyShardedDataParallel"
 VISITS = frozenset({"modules", "named_modules"})
@@ -68,13 +70,13 @@ class Test:
 def find_exact_class_tests(study: Study, module: Module) -> Iterator[Site]:
     """Sites for tests of the exact class of modules of FSDP models."""
     tests = list(_tests(module))
-    handed = _handed_on(study, module) if tests else {}
+    handed = visitors(study, module) if tests else {}
     for test in tests:
-        model = _visited(test.subject, study, module, handed)
+        model = visited_model(test.subject, study, module, handed)
         if not _compares_with_wrapper(test, study, module):  # which FSDP404 answers
             model = model or wrapper_of(test.subject, study, module)
         asked = names_wrapper(test) and bool(study.constructors)
-        if model is None and (asked or _is_around(test.subject, study, module)):
+        if model is None and (asked or is_around(test.subject, study, module)):
             model = test.subject
         if model is not None or is_own(test.subject, study, module):
             yield Site(CONSTRUCT, module, test.node, test.node, model)
@@ -90,15 +92,15 @@ def find_class_names(study: Study, module: Module) -> Iterator[Site]:
     if not module.mentions(*NAMES):
         return
     names = module.table.attributes_by_name.of(NAMES)
-    asked = [(name, subject) for name in names if (subject := _classified(name.value)) is not None]
-    handed = _handed_on(study, module) if asked else {}
+    asked = [(name, subject) for name in names if (subject := classified(name.value)) is not None]
+    handed = visitors(study, module) if asked else {}
     for name, subject in asked:
         around = module.table.parents[name]
         compared = isinstance(around, ast.Compare) and not _is_looked_into(name, around)
-        if compared or _is_taken_off(name, module) or _is_said(name, module):
+        if compared or _is_taken_off(name, module) or is_said(name, module):
             continue
-        model = _visited(subject, study, module, handed) or wrapper_of(subject, study, module)
-        if model is None and _is_around(subject, study, module):
+        model = visited_model(subject, study, module, handed) or wrapper_of(subject, study, module)
+        if model is None and is_around(subject, study, module):
             model = subject
         if model is None and study.traced(subject, module):
             yield Site(OF_WRAPPER, module, name, name, subject)
@@ -111,50 +113,17 @@ def find_class_names(study: Study, module: Module) -> Iterator[Site]:
 def find_class_bases(study: Study, module: Module) -> Iterator[Site]:
     """Sites for ``type(m).__bases__`` of what may be a sharded module: its own class is one."""
     asked = module.table.attributes_by_name.of(BASES) if study.constructors else ()
-    handed = _handed_on(study, module) if asked else {}
+    handed = visitors(study, module) if asked else {}
     for bases in asked:
-        subject = _classified(bases.value)
-        if subject is None or _is_said(bases, module):
+        subject = classified(bases.value)
+        if subject is None or is_said(bases, module):
             continue
         values = study.values(subject, module)
         open_ = all(isinstance(value, (Computed, Unknown)) for value in values)
-        model = _visited(subject, study, module, handed)
+        model = visited_model(subject, study, module, handed)
         traced = study.traced(subject, module)
         if model is not None or open_ or traced or is_own(subject, study, module):
             yield Site(DERIVED, module, bases, bases, model)
-
-
-def find_class_keys(study: Study, module: Module) -> Iterator[Site]:
-    """Sites for ``table.get(type(m))`` and ``table[type(m)]``: there is no entry for the class of a
-    sharded module."""
-    keys: list[tuple[ast.expr, ast.expr]] = [
-        (call, call.args[0])
-        for call in module.table.calls_by_name.named("get")
-        if isinstance(call.func, ast.Attribute) and call.args
-    ]
-    keys += [
-        (entry, entry.slice)
-        for entry in (module.table.subscripts if study.constructors else ())
-        if isinstance(entry.ctx, ast.Load)
-    ]
-    for call, key in keys:
-        subject = _classified(key)
-        if subject is None:
-            continue
-        model = _visited(subject, study, module, _handed_on(study, module))
-        model = model or wrapper_of(subject, study, module)
-        if model is None and _is_around(subject, study, module):
-            model = subject
-        if model is not None or is_own(subject, study, module):
-            yield Site(KEY, module, call, call, model)
-
-
-def _classified(kind: ast.expr) -> ast.expr | None:
-    """``m`` of ``type(m)`` and ``m.__class__``."""
-    if isinstance(kind, ast.Attribute) and kind.attr == "__class__":
-        return kind.value
-    is_type = isinstance(kind, ast.Call) and getattr(kind.func, "id", "") == "type"
-    return kind.args[0] if is_type and isinstance(kind, ast.Call) and kind.args else None
 
 
 def _is_looked_into(name: ast.expr, around: ast.Compare) -> bool:
@@ -167,7 +136,7 @@ def _is_taken_off(name: ast.expr, module: Module) -> bool:
     return isinstance(method, ast.Attribute) and method.attr in {"removeprefix", "replace"}
 
 
-def _is_said(name: ast.expr, module: Module) -> bool:
+def is_said(name: ast.expr, module: Module) -> bool:
     """Whether a name is only printed or logged."""
     for parent in module.table.ancestors(name):
         if isinstance(parent, (ast.Raise, ast.Assert)):
@@ -179,7 +148,7 @@ def _is_said(name: ast.expr, module: Module) -> bool:
     return False
 
 
-def _is_around(node: ast.expr, study: Study, module: Module) -> bool:
+def is_around(node: ast.expr, study: Study, module: Module) -> bool:
     """Whether ``node`` may be of a class derived from FSDP's, which is a unit itself."""
     if not any(c.keeps_class for c in study.constructors.values()):
         return False
@@ -200,12 +169,12 @@ def is_own(node: ast.expr, study: Study, module: Module) -> bool:
         if getattr(method, "name", "") in BEFORE:
             continue
         first = [*function.posonlyargs, *function.args][:1]
-        if definition.node in first and cls in study.cache(_sharded_classes):
+        if definition.node in first and cls in study.cache(sharded_classes):
             return True
     return False
 
 
-def _sharded_classes(study: Study) -> set[ast.AST]:
+def sharded_classes(study: Study) -> set[ast.AST]:
     """The classes of the project that models are made of, with those they are derived from."""
     return {
         base.node
@@ -221,7 +190,7 @@ def is_visited(node: ast.expr, study: Study, module: Module) -> bool:
 
     In FSDP1 a wrapper came first, and then the module in it, which was no FSDP module.
     """
-    return is_handed(node, study, module) or _visited(node, study, module, {}) is not None
+    return is_handed(node, study, module) or visited_model(node, study, module, {}) is not None
 
 
 def is_handed(node: ast.expr, study: Study, module: Module) -> bool:
@@ -229,7 +198,7 @@ def is_handed(node: ast.expr, study: Study, module: Module) -> bool:
 
     Any model: where it has no FSDP modules, they are not met.
     """
-    handed = _handed_on(study, module, of_any=True)
+    handed = visitors(study, module, of_any=True)
     return any(d.node in handed for d in definitions(node, module) if d.kind is Kind.PARAMETER)
 
 
@@ -244,6 +213,7 @@ def _tests(module: Module) -> Iterator[Test]:
         if isinstance(call.func, ast.Name) and len(call.args) == 1:
             asked.append((call, call.args[0]))
     asked += [(a, a.value) for a in module.table.attributes_by_name.named("__class__")]
+    asked += [(use, subject) for kind, subject in asked for use in uses_of(kind, module)]
     for kind, subject in asked:
         parent = module.table.parents[kind]
         if isinstance(parent, ast.Attribute) and parent.attr in NAMES:
@@ -266,15 +236,28 @@ def names_wrapper(test: Test) -> bool:
     )
 
 
-def _visited(
-    node: ast.expr, study: Study, module: Module, handed: dict[ast.AST, ast.expr]
+def visited_model(
+    node: ast.expr,
+    study: Study,
+    module: Module,
+    handed: dict[ast.AST, ast.expr],
+    depth: int = CALLS_DEEP,
 ) -> ast.expr | None:
-    """The FSDP model, if ``node`` is the variable of a loop over its modules."""
+    """The FSDP model, if ``node`` is the variable of a loop over its modules; ``node`` itself if it
+    is a parameter that is given one elsewhere."""
     if not isinstance(node, ast.Name):
         return None
     for definition in definitions(node, module):
         if definition.kind is Kind.PARAMETER and definition.node in handed:
             return handed[definition.node]
+        if definition.kind is Kind.PARAMETER and depth:
+            function = module.table.parents.get(module.table.parents.get(definition.node, node))
+            if not isinstance(function, FUNCTIONS):
+                continue
+            for call in study.tracer.callers(function, module):
+                given = call.argument(function, node.id)
+                if given and visited_model(given, study, call.module, {}, depth - 1) is not None:
+                    return node
         if definition.kind is not Kind.ELEMENT or definition.value is None:
             continue
         for part in ast.walk(definition.value):
@@ -310,7 +293,7 @@ def _recurs(node: ast.expr, module: Module) -> bool:
     return False
 
 
-def _handed_on(study: Study, module: Module, *, of_any: bool = False) -> dict[ast.AST, ast.expr]:
+def visitors(study: Study, module: Module, *, of_any: bool = False) -> dict[ast.AST, ast.expr]:
     """The first parameters of functions that are called for every module, and of which model."""
     found: dict[ast.AST, ast.expr] = {}
     for call in module.table.calls_by_name.of(("apply", "apply_activation_checkpointing")):

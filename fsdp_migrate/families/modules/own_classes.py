@@ -17,6 +17,7 @@ from fsdp_migrate.analysis.isinstance_tests import alternatives
 from fsdp_migrate.analysis.module import Module
 from fsdp_migrate.analysis.values import Class, Constant, External, Made, Value
 from fsdp_migrate.families.modules import exact_classes, own_classes_of_parts
+from fsdp_migrate.families.modules.dispatched import dispatched_calls
 from fsdp_migrate.families.modules.inside_wrappers import wrapper_of
 from fsdp_migrate.families.wrapping.wrapped_modules import wrapped_by
 from fsdp_migrate.fsdp1 import api as fsdp1
@@ -32,6 +33,7 @@ from fsdp_migrate.syntax.trees import FUNCTIONS
 
 CONSTRUCT = Construct.parse("class of a model")
 CASE = Construct.parse("case for the class of a model")
+DISPATCH = Construct.parse("dispatch on the class of a model")
 # Other engines, whose objects no FSDP1 model is made of.
 ENGINES = frozenset({"accelerate", "apex", "deepspeed", "fairscale", "horovod", "torch_xla"})
 DEPTH = 4  # functions that hand their parameters on
@@ -54,13 +56,20 @@ def find_own_classes(study: Study, module: Module) -> Iterator[Site]:
                     doubt = _concerns(match.subject, pattern.cls, study, module)
                     if doubt is not None:
                         yield Site(CASE, module, pattern.cls, pattern.cls, match.subject, doubt)
+    for call, subject, registered in dispatched_calls(study, module) if study.constructors else ():
+        found = (_concerns(subject, c, study, module, where) for c, where in registered)
+        doubts = [doubt for doubt in found if doubt is not None]
+        if doubts:
+            yield Site(DISPATCH, module, call, call, subject, min(doubts))
 
 
-def _concerns(subject: ast.expr, asked: ast.expr, study: Study, module: Module) -> str | None:
+def _concerns(
+    subject: ast.expr, asked: ast.expr, study: Study, module: Module, named_in: Module | None = None
+) -> str | None:
     """Why a question may be put to a sharded model of a class that is asked for: an empty text
     where it is one that the program makes, None where it is none."""
-    classes = class_questions.classes(asked, module, study.tracer)
-    is_open = classes is None and class_questions.is_open(asked, module, study.tracer)
+    classes = class_questions.classes(asked, named_in or module, study.tracer)
+    is_open = classes is None and class_questions.is_open(asked, named_in or module, study.tracer)
     if not (classes or is_open) or exact_classes.is_visited(subject, study, module):
         return None
     values = study.values(subject, module)
@@ -76,6 +85,9 @@ def _concerns(subject: ast.expr, asked: ast.expr, study: Study, module: Module) 
         return None
     whole = own_classes_of_parts.whole_of(subject, study, module)
     if any(own_classes_of_parts.may_be_unit(c, whole, study) for c in classes):
+        return ""
+    parts = own_classes_of_parts.beside(subject, study, module)
+    if any(may_be_of(cls, parts, study) for cls in classes):
         return ""
     doubt = possible_models.may_be(subject, module, study.tracer)
     if not doubt or class_questions.is_unwrapped(values) or not _is_given(subject, module):

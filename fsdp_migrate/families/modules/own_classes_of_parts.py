@@ -15,9 +15,11 @@ from fsdp_migrate.analysis.values import Class, External, Value
 from fsdp_migrate.families.modules import exact_classes
 from fsdp_migrate.families.wrapping import model_contents, named_units, policies
 from fsdp_migrate.families.wrapping.policies import Kind, Policy
+from fsdp_migrate.families.wrapping.sharded_parts import sharded_parts
 from fsdp_migrate.fsdp1.model_values import definitions
 from fsdp_migrate.planning.context import Study
 from fsdp_migrate.planning.model import Constructor
+from fsdp_migrate.syntax.expressions import holder_of_attributes
 from fsdp_migrate.syntax.scopes import Kind as Bound
 
 # What gives the parts of a module one by one, with their names or places or without.
@@ -39,6 +41,18 @@ def whole_of(
                     found |= _held_by(part, study, module, depth)
     elif isinstance(subject, (ast.Attribute, ast.Subscript)):
         found |= _held_by(subject, study, module, depth)
+    return frozenset(found)
+
+
+def beside(subject: ast.expr, study: Study, module: Module) -> frozenset[Constructor]:
+    """The sharded models among what an expression may be one of: ``part`` of ``for part in
+    trainer.children()``, where ``trainer.model`` is sharded and the trainer is not."""
+    found: set[Constructor] = set()
+    for definition in definitions(subject, module) if isinstance(subject, ast.Name) else ():
+        if definition.value is not None and definition.kind is Bound.ELEMENT:
+            for whole in _gone_over(definition.value, of=Bound.ELEMENT):
+                holder = holder_of_attributes(whole) or whole
+                found |= sharded_parts(holder, module, study).constructors
     return frozenset(found)
 
 

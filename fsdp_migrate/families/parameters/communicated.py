@@ -25,7 +25,7 @@ RULE = "FSDP408"
 COMMUNICATED = Construct.parse("parameter in a collective")
 COLLECTIVES = frozenset(
     {"all_gather", "all_gather_into_tensor", "all_reduce", "broadcast", "gather", "irecv", "isend"}
-    | {"recv", "reduce", "reduce_scatter", "reduce_scatter_tensor", "scatter", "send"}
+    | {"P2POp", "recv", "reduce", "reduce_scatter", "reduce_scatter_tensor", "scatter", "send"}
 )
 SIZES = (
     "this rank's part of each parameter is communicated, as in FSDP1: the ranks of a group must "

@@ -23,6 +23,7 @@ from fsdp_migrate.families.training_loop.early_optimizers import (
     stored_paths,
     trained_models,
 )
+from fsdp_migrate.families.wrapping import part_paths
 from fsdp_migrate.fsdp1.construct import Construct
 from fsdp_migrate.fsdp1.references import enclosing_function
 from fsdp_migrate.fsdp1.site import Site
@@ -34,7 +35,6 @@ from fsdp_migrate.syntax.trees import FUNCTIONS, block_of
 
 CONSTRUCT = Construct.parse("distant optimizer")
 Place = tuple[ast.Call, Module]
-CALLS_DEEP = 6
 
 
 @dataclass(frozen=True, eq=False)
@@ -55,18 +55,20 @@ def find_distant_optimizers(study: Study, module: Module) -> Iterator[Site]:
 
 def read_distant_optimizer(call: ast.Call, module: Module, study: Study) -> DistantOptimizer | None:
     """What there is to know of an optimizer, if another function wraps its model later."""
-    if not _is_early(call, module, study):
+    if not any(is_optimizer(v, study) for v in study.values(call.func, module)):
         return None
+    models = [method_of(parameters).value for parameters in parameter_calls(call)]
     wraps: set[Constructor] = set()
-    for parameters in parameter_calls(call):
-        model = method_of(parameters).value
-        own = study.values(model, module)
+    for model in models:
+        own = part_paths.places(model, module, study)
         for constructor in _keeping(study):
-            shared = own & study.values(constructor.wrapped, constructor.module)
+            wrapped = part_paths.places(constructor.wrapped, constructor.module, study)
+            shared = part_paths.shared(own, wrapped)
             if any(_wrapped_later(v, (call, module), constructor, study) for v in shared):
                 wraps.add(constructor)
+    wrapped_yet = {c for model in models for c in study.models(model, module).constructors}
     wraps -= study.cache(_given_anew)
-    if not wraps:
+    if not wraps or wrapped_yet - wraps or early_optimizer(call, module, study) is not None:
         return None
     return DistantOptimizer(frozenset(wraps), _is_made_anew(call, module, wraps, study))
 
@@ -80,17 +82,6 @@ def _keeping(study: Study) -> list[Constructor]:
     ]
 
 
-def _is_early(call: ast.Call, module: Module, study: Study) -> bool:
-    """Whether an optimizer gets parameters of what is no FSDP model here, as far as is known, and
-    no wrap of the same function tells more."""
-    if not any(is_optimizer(v, study) for v in study.values(call.func, module)):
-        return False
-    models = [method_of(parameters).value for parameters in parameter_calls(call)]
-    if any(study.models(model, module).constructors for model in models):
-        return False
-    return early_optimizer(call, module, study) is None
-
-
 def _wrapped_later(value: Value, built: Place, constructor: Constructor, study: Study) -> bool:
     """Whether the object that an optimizer is built for is surely given to a constructor later."""
     call, module = built
@@ -100,7 +91,7 @@ def _wrapped_later(value: Value, built: Place, constructor: Constructor, study: 
     found: set[bool] = set()
     to_built, to_wrap = _leading_to(*built, study), _leading_to(*wrap, study)
     for function in to_built.keys() & to_wrap.keys():
-        if not _is_one_object(value, function, study):
+        if not part_paths.is_one_object(value, function, study):
             continue
         for one, where in to_built[function]:
             if _is_answered(one, where, study):
@@ -130,26 +121,13 @@ def _leading_to(call: ast.Call, module: Module, study: Study) -> dict[ast.AST, l
     return found
 
 
-def _is_one_object(value: Value, function: ast.AST, study: Study) -> bool:
-    """Whether a value is one object in a run of a function: it was not made by another that
-    several calls run."""
-    node, module = value.node, value.module
-    for _ in range(CALLS_DEEP):
-        around = enclosing_function(module, node)
-        if around is function or not isinstance(around, FUNCTIONS):
-            return True
-        callers = study.tracer.callers(around, module)
-        if len(callers) != 1:
-            return not callers
-        node, module = callers[0].call, callers[0].module
-    return False
-
-
 def _order(one: ast.AST, other: ast.AST, module: Module) -> set[bool]:
     """Whether one call of a function runs before another; empty where that is not told."""
     if one is other:
         return set()
     table = module.table
+    if other in table.ancestors(one):
+        return {True}  # one is an argument of the other
     above_one = [table.statement(one), *table.ancestors(table.statement(one))]
     above_other = [table.statement(other), *table.ancestors(table.statement(other))]
     for first in above_one:

@@ -18,11 +18,14 @@ from fsdp_migrate.families.parameters import attributes
 from fsdp_migrate.families.training_loop.early_optimizers import (
     OPTIMIZER_NAME,
     PARAMETER_METHODS,
-    function_scope,
     is_optimizer,
     named_like_an_optimizer,
     stored_paths,
-    wrapping_calls,
+)
+from fsdp_migrate.families.training_loop.later_wraps import (
+    function_scope,
+    later_wraps,
+    wrapping_constructors,
 )
 from fsdp_migrate.families.wrapping import model_contents
 from fsdp_migrate.families.wrapping.computing_methods import LEAVES
@@ -44,12 +47,12 @@ KEEPING = frozenset({"append", "extend", "add", "insert", "update", "setdefault"
 
 @dataclass(frozen=True, eq=False)
 class EarlyParameters:
-    """Parameters that a statement keeps for later, before ``wrap`` shards their model."""
+    """Parameters that a statement keeps for later, before ``wraps`` shard their model."""
 
     statement: ast.stmt
     names: frozenset[str]  # what they are kept in
-    wrap: ast.Call
-    passed_on: bool  # other statements before ``wrap`` keep them too
+    wraps: tuple[ast.Call, ...]
+    passed_on: bool  # other statements before the last of ``wraps`` keep them too
 
 
 def find_early_parameters(study: Study, module: Module) -> Iterator[Site]:
@@ -173,26 +176,22 @@ def read_early_parameters(call: ast.Call, module: Module, study: Study) -> Early
     ):
         return None  # an early optimizer
     for model in given:
-        path = access_path(model)
-        if path is None or study.models(model, module):
-            continue
-        for wrap in wrapping_calls(path, scope, module, study):
-            behind = table.statement(wrap)
-            comes_later = order.get(behind, -1) > order[statement]
-            if not comes_later or not _keeps_parameters(wrap, study, module):
-                continue
+        wraps = [
+            wrap
+            for wrap in later_wraps(model, statement, module, study)
+            if _keeps_parameters(wrap, study, module)
+        ]
+        if wraps:
+            behind = table.statement(wraps[-1])
             held = _passed_on(names, statement, behind, scope, module)
             if _used_after(held, behind, statement, scope, module, optimizer=not asked):
-                return EarlyParameters(statement, names, wrap, held != names)
+                return EarlyParameters(statement, names, tuple(wraps), held != names)
     return None
 
 
 def _keeps_parameters(wrap: ast.Call, study: Study, module: Module) -> bool:
     """Whether FSDP1 may keep the parameters of the model that a call wraps."""
-    if wrap in study.constructors:
-        made = frozenset({study.constructors[wrap]})
-    else:
-        made = study.models(wrap, module).constructors
+    made = wrapping_constructors(wrap, module, study)
     return any(attributes.keeps_attributes(c, study) is not None for c in made)
 
 

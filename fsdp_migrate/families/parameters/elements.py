@@ -22,8 +22,11 @@ DEEPEST = 4  # names and functions on the way to the loop
 def lists_of(
     node: ast.expr, study: Study, module: Module, depth: int = DEEPEST
 ) -> Iterator[tuple[ast.expr, Module]]:
-    """What the loops go over that give ``p`` of ``p``, ``p.data`` or ``p.grad``."""
+    """What the loops go over that give ``p`` of ``p``, ``p.data`` or ``p.grad``, or what these are
+    picked out of."""
     node = variable_of(node)
+    if isinstance(node, ast.Subscript) and not isinstance(node.slice, ast.Slice):
+        yield node.value, module  # an element that is picked out of them
     if not isinstance(node, ast.Name):
         return
     for definition in study.defined_by(node, module):

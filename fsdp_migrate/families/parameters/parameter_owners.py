@@ -17,6 +17,7 @@ from fsdp_migrate.families.parameters.listed_parameters import parameters_in
 from fsdp_migrate.families.parameters.own_parameters import models_of_self
 from fsdp_migrate.families.parameters.parameter_loops import METHODS
 from fsdp_migrate.families.training_loop import early_optimizers
+from fsdp_migrate.families.training_loop.later_wraps import wrapping_constructors
 from fsdp_migrate.families.wrapping import enclosing_models
 from fsdp_migrate.families.wrapping.gathered import is_gathered
 from fsdp_migrate.families.wrapping.sharded_parts import sharded_parts
@@ -201,7 +202,8 @@ def _given(study: Study) -> dict[ast.Call, frozenset[Constructor]]:
 def _find_given(call: ast.Call, study: Study, module: Module) -> frozenset[Constructor]:
     early = early_optimizers.early_optimizer(call, module, study)
     if early is not None:
-        return study.models(early.wrap, module).constructors
+        made = (wrapping_constructors(wrap, module, study) for wrap in early.wraps)
+        return frozenset[Constructor]().union(*made)
     given = given_arguments(call)
     found: set[Constructor] = set()
     plain = False

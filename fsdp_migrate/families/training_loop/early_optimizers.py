@@ -14,19 +14,19 @@ from functools import cache
 
 from fsdp_migrate.analysis.flow import access_path
 from fsdp_migrate.analysis.module import Module
-from fsdp_migrate.analysis.values import Class, External, Function, Value
-from fsdp_migrate.fsdp1 import model_values
+from fsdp_migrate.analysis.values import Class, External, Value
+from fsdp_migrate.families.training_loop.later_wraps import function_scope, later_wraps
 from fsdp_migrate.fsdp1.construct import Construct
 from fsdp_migrate.fsdp1.site import Site
 from fsdp_migrate.planning.context import Study
 from fsdp_migrate.planning.model import Constructor
 from fsdp_migrate.syntax.expressions import given_arguments, last_name
 from fsdp_migrate.syntax.kinds import method_of, of_kind
-from fsdp_migrate.syntax.scopes import Scope
 from fsdp_migrate.syntax.trees import block_of, walk
 
 PARAMETER_METHODS = frozenset({"parameters", "named_parameters"})
 OPTIMIZER_NAME = re.compile(r"optim|adam|sgd|adagrad|adafactor|rmsprop|lion|lamb|lars|muon", re.I)
+LEAVING = (ast.Break, ast.Continue, ast.Return, ast.Yield, ast.YieldFrom)
 TELLING = frozenset({"debug", "id", "info", "isinstance", "len", "print", "repr", "str", "type"})
 NOT_BUILT = re.compile(r"state|sched|^(load|save|log|print|step|zero)", re.I)
 
@@ -37,7 +37,7 @@ class EarlyOptimizer:
 
     optimizer: ast.Call
     parameters: ast.Call  # ``model.parameters()``
-    wrap: ast.Call  # the constructor, or the call of a project function that wraps
+    wraps: tuple[ast.Call, ...]  # constructors, or calls of project functions that wrap, in order
     given_to: str = ""  # a call that was given it before it was made anew behind the wrap
 
 
@@ -106,11 +106,6 @@ def is_optimizer_name(name: str) -> bool:
     return bool(OPTIMIZER_NAME.search(name)) and not NOT_BUILT.search(name)
 
 
-def function_scope(node: ast.AST, module: Module) -> Scope:
-    """The scope of the function around ``node``, or of the module."""
-    return module.table.scope_of(node).function() or module.table.module
-
-
 def is_optimizer(callee: Value, study: Study) -> bool:
     """Whether calling ``callee`` gives a torch optimizer."""
     if isinstance(callee, Class):
@@ -130,22 +125,23 @@ def parameter_calls(call: ast.Call) -> Iterator[ast.Call]:
 
 def early_optimizer(call: ast.Call, module: Module, study: Study) -> EarlyOptimizer | None:
     """The wrap that follows the call of an optimizer in the same scope, if there is one."""
-    scope = function_scope(call, module)
-    order = module.flow(scope).order
     built = module.table.statement(call)
+    order = module.flow(function_scope(call, module)).order
     for parameters in parameter_calls(call):
-        receiver = method_of(parameters).value
-        path = access_path(receiver)
-        if path is None or study.models(receiver, module):
-            continue
-        for wrap in wrapping_calls(path, scope, module, study):
+        wraps: list[ast.Call] = []
+        anew: list[EarlyOptimizer] = []
+        for wrap in later_wraps(method_of(parameters).value, built, module, study):
             statement = module.table.statement(wrap)
-            late = order.get(statement, -1) > order.get(built, 1 << 30)
-            if not late:
-                continue
             given_to = _given_before_made_anew(built, statement, order, module)
-            if given_to != []:
-                return EarlyOptimizer(call, parameters, wrap, (given_to or [""])[0])
+            if given_to is None:
+                wraps.append(wrap)
+            elif given_to:
+                anew.append(EarlyOptimizer(call, parameters, (wrap,), given_to[0]))
+        seen = all(w in study.constructors or study.models(w, module).constructors for w in wraps)
+        if wraps and (seen or not move_behind(built, wraps, module)[1]):
+            return EarlyOptimizer(call, parameters, tuple(wraps))
+        if anew:
+            return anew[0]
     return None
 
 
@@ -205,40 +201,35 @@ def _gets(call: ast.Call, held: Collection[str]) -> bool:
     return given and last_name(call.func) not in TELLING
 
 
-def wrapping_calls(path: str, scope: Scope, module: Module, study: Study) -> Iterator[ast.Call]:
-    """Calls in a scope that turn the model at ``path`` into an FSDP model."""
-    for call in module.table.own_calls.get(scope, ()):
-        own = module.table.within[call]
-        if own is not scope and own.function() is None:
-            continue  # in a class's body
-        if call in study.constructors:
-            constructor = study.constructors[call]
-            wrapped = constructor.arguments.get("module")
-            if wrapped is not None and access_path(wrapped) == path:
-                yield call
-            continue
-        if path not in module.given_paths[call]:
-            continue
-        callees = study.values(call.func, module)
-        if not any(isinstance(v, (Function, Class)) for v in callees):
-            continue
-        if model_values.models(study.values(call, module), study.tracer):
-            yield call
-
-
-def move_problem(
+def move_behind(
     statement: ast.stmt,
-    behind: ast.stmt,
+    wraps: Collection[ast.Call],
     module: Module,
     filled: frozenset[str] = frozenset(),
-) -> str:
-    """Why ``statement`` cannot move behind a later one; an empty text when it can.
-
-    ``filled`` are the names that a loop puts something into.
+) -> tuple[ast.stmt, str]:
+    """The statement behind which another has to move so that it comes after some wraps, and why it
+    cannot; an empty text when it can. ``filled`` are the names that a loop puts something into.
     """
     table = module.table
     block = block_of(table.parents[statement], statement)
-    if behind not in block:
+    own = [table.statement(wrap) for wrap in wraps]
+    last = own[-1]
+    above = (a for a in (last, *table.ancestors(last)) if a in block)
+    behind = of_kind(next(above, last), ast.stmt)
+    return behind, _move_problem(statement, behind, module, filled, own)
+
+
+def _move_problem(
+    statement: ast.stmt,
+    behind: ast.stmt,
+    module: Module,
+    filled: frozenset[str],
+    wraps: Collection[ast.stmt],
+) -> str:
+    """Why ``statement`` cannot move behind a later one; an empty text when it can."""
+    table = module.table
+    block = block_of(table.parents[statement], statement)
+    if behind not in block or any(isinstance(n, LEAVING) for n in walk(behind)):
         return "the two are not in the same straight run of statements"
     if not isinstance(statement, ast.Assign) and not (filled and isinstance(statement, ast.For)):
         return "it is not a plain assignment"
@@ -255,10 +246,9 @@ def move_problem(
         for node in walk(other):
             if isinstance(node, ast.Call) and not owners.isdisjoint(_handed(node)):
                 return "it may be used before that"
-            changed = (
-                stored_paths(node) if other is not behind and isinstance(node, ast.expr) else []
-            )
-            for path in used.intersection(changed):
+            if not isinstance(node, ast.expr) or table.statement(node) in wraps:
+                continue
+            for path in used.intersection(stored_paths(node)):
                 return f"{path} changes in between"
     return ""
 

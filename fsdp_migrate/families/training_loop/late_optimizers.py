@@ -16,13 +16,13 @@ from fsdp_migrate.analysis.module import Module
 from fsdp_migrate.analysis.values import Class, Display, External, Made
 from fsdp_migrate.families.training_loop.early_optimizers import (
     PARAMETER_METHODS,
-    function_scope,
     given_parameters,
     is_optimizer,
     is_optimizer_name,
     named_like_an_optimizer,
 )
 from fsdp_migrate.families.training_loop.gathered_roots import may_stay_gathered
+from fsdp_migrate.families.training_loop.later_wraps import function_scope
 from fsdp_migrate.families.training_loop.model_runs import Runs, calls_in
 from fsdp_migrate.fsdp1 import api as fsdp1
 from fsdp_migrate.fsdp1.construct import Construct

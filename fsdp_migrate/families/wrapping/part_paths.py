@@ -1,0 +1,123 @@
+"""Where a module stands in others: ``net.encoder.layers[i]`` is a part of ``net.encoder``.
+
+Two expressions may share parameters if one object is on the way to both, and what is asked of it
+for one is the beginning of what is asked of it for the other: ``net`` and ``net.encoder`` do,
+``net.encoder`` and ``net.decoder`` do not.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator, Mapping
+
+from fsdp_migrate.analysis.module import Module
+from fsdp_migrate.analysis.values import Made, Value
+from fsdp_migrate.fsdp1.references import enclosing_function
+from fsdp_migrate.planning.context import Study
+from fsdp_migrate.syntax.scopes import Kind
+from fsdp_migrate.syntax.trees import FUNCTIONS
+
+Path = tuple[str, ...]
+Places = Mapping[Value, frozenset[Path]]  # by an object, the ways from it
+ANY = "*"  # one of an object's parts, it is not known which
+DEEP = 6
+CHILDREN = frozenset({"children", "named_children", "get_submodule", "items", "values"})
+LISTING = frozenset({"enumerate", "list", "reversed", "tuple", "zip"})
+CONTAINERS = frozenset({"torch.nn.Sequential", "torch.nn.ModuleList", "torch.nn.ModuleDict"})
+CALLS_DEEP = 6
+
+
+def places(node: ast.expr, module: Module, study: Study) -> Places:
+    """The objects that ``node`` may be found from, each with the ways there; itself by no step."""
+    found: dict[Value, set[Path]] = {}
+    for value, path in _places(node, module, study, DEEP):
+        found.setdefault(value, set()).add(path)
+    return {value: frozenset(paths) for value, paths in found.items()}
+
+
+def shared(ones: Places, others: Places) -> set[Value]:
+    """The objects from which one is found on the way to the other."""
+    return {
+        value
+        for value in ones.keys() & others.keys()
+        if any(_is_beginning(one, other) for one in ones[value] for other in others[value])
+    }
+
+
+def _is_beginning(one: Path, other: Path) -> bool:
+    """Whether one way may be the beginning of the other, whichever is longer."""
+    return all(a == b or ANY in (a, b) for a, b in zip(one, other, strict=False))
+
+
+def _places(
+    node: ast.expr, module: Module, study: Study, deep: int
+) -> Iterator[tuple[Value, Path]]:
+    if not deep:
+        return
+    above = list(_above(node, module, study))
+    for value in study.values(node, module):
+        yield value, ()
+        for part in _given(value):
+            for inner in study.values(part, value.module):
+                yield inner, ()  # what a container is made of: the ways to it go through both
+        if value.node is not node and isinstance(value.node, ast.expr):
+            above += [(w, value.module, step) for w, step in _whole(value.node)]
+    for whole, where, step in above:
+        for value, path in _places(whole, where, study, deep - 1):
+            yield value, (*path, *step)
+
+
+def _above(node: ast.expr, module: Module, study: Study) -> Iterator[tuple[ast.expr, Module, Path]]:
+    """What ``node`` is asked of, and by which step; for a name, what it was bound to."""
+    for whole, step in _whole(node):
+        yield whole, module, step
+    if isinstance(node, ast.Name):
+        for definition in study.defined_by(node, module):
+            value = definition.value
+            if value is None or value is node:
+                continue
+            if definition.kind is Kind.ELEMENT:
+                yield value, module, (ANY,)
+            elif definition.kind is Kind.ASSIGN:
+                yield value, module, tuple(map(str, definition.unpack))
+
+
+def _whole(node: ast.expr) -> Iterator[tuple[ast.expr, Path]]:
+    """``net`` of ``net.encoder``, ``net[0]``, ``getattr(net, name)``, ``net.children()``."""
+    match node:
+        case ast.Attribute(value=whole, attr=name):
+            yield whole, (name,)
+        case ast.Subscript(value=whole, slice=ast.Constant(value=key)):
+            yield whole, (str(key),)
+        case ast.Subscript(value=whole):
+            yield whole, (ANY,)
+        case ast.Call(func=ast.Name(id="getattr"), args=[whole, ast.Constant(value=name), *_]):
+            yield whole, (str(name),)
+        case ast.Call(func=ast.Name(id="getattr"), args=[whole, *_]):
+            yield whole, (ANY,)
+        case ast.Call(func=ast.Attribute(value=whole, attr=method)) if method in CHILDREN:
+            yield whole, ()  # one of them is a step, which the loop over them makes
+        case ast.Call(func=ast.Name(id=name), args=given) if name in LISTING:
+            for each in given:
+                yield each, ()
+
+
+def _given(value: Value) -> list[ast.expr]:
+    """What a container of modules is made of: ``nn.Sequential(encoder, head)``."""
+    made = isinstance(value, Made) and value.made_by in CONTAINERS
+    return value.node.args if made and isinstance(value.node, ast.Call) else []
+
+
+def is_one_object(value: Value, function: ast.AST, study: Study) -> bool:
+    """Whether a value is one object in a run of a function: it was not made by another that
+    several calls run."""
+    node, module = value.node, value.module
+    for _ in range(CALLS_DEEP):
+        around = enclosing_function(module, node)
+        if around is function or not isinstance(around, FUNCTIONS):
+            return True
+        callers = study.tracer.callers(around, module)
+        if len(callers) != 1:
+            return not callers
+        node, module = callers[0].call, callers[0].module
+    return False
