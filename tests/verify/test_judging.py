@@ -113,6 +113,18 @@ def test_one_more_gather_for_the_root_is_expected_of_fsdp2() -> None:
     assert [gate.key for gate in judgement.gates if gate.expected] == ["collectives"]
 
 
+@pytest.mark.parametrize(("evaluated", "gathers", "dearer"), [(0, 7, True), (1, 7, False)])
+def test_more_gathers_beside_an_evaluation(evaluated: int, gathers: int, dearer: bool) -> None:
+    """Only an evaluation of what is trained makes FSDP2 gather more; a teacher's does not."""
+    plain = evidence(gathers=gathers)
+    after = with_steps(plain.after, evaluation_inputs=((5,),) * WORLD, evaluated=evaluated)
+    judgement = judge(dataclasses.replace(plain, after=after))
+    assert (judgement.first_cost is not None) is dearer
+    many = evidence(gathers=50)
+    after = with_steps(many.after, evaluation_inputs=((5,),) * WORLD, evaluated=1)
+    assert judge(dataclasses.replace(many, after=after)).first_cost is not None
+
+
 def test_gradients_are_judged_where_nothing_is_clipped() -> None:
     found = Evidence(
         Run(clip=None).record(),
