@@ -1,6 +1,7 @@
 """Programs of ``fixtures/`` with one piece of what is written for them broken on purpose.
 
-``python -m tests.attempts.broken`` has ``migrate`` look for each and prints what came of it; with
+``python -m tests.attempts.broken`` has ``migrate`` look for each, prints what came of it and renews
+the table in ``docs/loop.md``; it goes on where it was stopped (``tests/attempts/records.py``). With
 words after it, only those whose names hold one of them.
 """
 
@@ -20,7 +21,10 @@ from unittest import mock
 
 from fsdp_migrate.cli import parser
 from fsdp_migrate.rewriting import apply
+from tests.attempts import records
+from tests.attempts.records import Record, row
 
+TABLE, NAMED = "broken", 18  # of twenty
 FIXTURES = Path(__file__).parents[2] / "fixtures"
 
 
@@ -37,36 +41,6 @@ class Broken:
 
     def __str__(self) -> str:
         return f"{self.program}: {self.codes[0]}, {self.new}"
-
-
-@dataclass(frozen=True)
-class Found:
-    """What ``migrate`` made of it."""
-
-    broken: Broken
-    code: int
-    said: dict[str, Any]
-
-    @property
-    def names_the_site(self) -> bool:
-        """Whether the evidence of the first failure names a site of the rules, or its line."""
-        attempts = self.said["attempts"]
-        if len(attempts) < 2:
-            return False
-        why = attempts[1]["why"]
-        return any(code in why for code in self.broken.codes) or "of the new code" in why
-
-    @property
-    def ends_well(self) -> bool:
-        """Whether it ended with the same training, or with the model of the site left."""
-        return self.code in (0, 1) and not self.said["stopped"]
-
-    @property
-    def line(self) -> str:
-        trained = [attempt for attempt in self.said["attempts"] if attempt["reports"]]
-        end = "left" if not self.said["same_training"] or self.said["left"] else "same training"
-        named = "named" if self.names_the_site else "NOT NAMED"
-        return f"{named}, {end}, {len(trained)} attempts: {self.broken}"
 
 
 CLIPS, CASTS, UNITS = ("FSDP401",), ("FSDP202",), ("FSDP101", "FSDP102", "FSDP103")
@@ -167,17 +141,24 @@ BROKEN = (
 )
 
 
-def search(broken: Broken, folder: Path) -> Found:
-    """Let ``migrate`` look for what is broken, in a copy of the program below ``folder``."""
-    project = folder / "project"
-    shutil.copytree(FIXTURES / broken.program / "before", project)
-    (project / "pyproject.toml").touch()
-    answer = folder / "answer.json"
-    arguments = ["--dry-run", "-q", "-o", str(answer), *broken.options]
-    with _written_wrongly(broken), contextlib.chdir(project), mock.patch.dict(os.environ):
-        os.environ["FSDP_MIGRATE_STATE"] = str(folder / "state")
-        code = parser.run(["migrate", "train.py", *arguments, "--", *broken.args])
-    return Found(broken, code, json.loads(answer.read_text(encoding="utf-8")))
+NAMES = {str(broken): broken for broken in BROKEN}
+
+
+def search(name: str) -> Record:
+    """Let ``migrate`` look for what is broken, in a copy of the program."""
+    broken = NAMES[name]
+    with tempfile.TemporaryDirectory() as made:
+        folder = Path(made).resolve()
+        project = folder / "project"
+        shutil.copytree(FIXTURES / broken.program / "before", project)
+        (project / "pyproject.toml").touch()
+        answer = folder / "answer.json"
+        arguments = ["--dry-run", "-q", "-o", str(answer), *broken.options]
+        with _written_wrongly(broken), contextlib.chdir(project), mock.patch.dict(os.environ):
+            os.environ["FSDP_MIGRATE_STATE"] = str(folder / "state")
+            code = parser.run(["migrate", "train.py", *arguments, "--", *broken.args])
+        said = json.loads(answer.read_text(encoding="utf-8"))
+    return {"code": code, **said}
 
 
 @contextlib.contextmanager
@@ -196,17 +177,62 @@ def _written_wrongly(broken: Broken) -> Iterator[None]:
     assert seen, f"nothing like {broken.old!r} is written for {broken.program}"
 
 
-def main(words: Sequence[str]) -> int:
-    chosen = [b for b in BROKEN if not words or any(word in str(b) for word in words)]
-    found = []
-    for broken in chosen:
-        with tempfile.TemporaryDirectory() as folder:
-            found.append(search(broken, Path(folder)))
-        print(found[-1].line, flush=True)
-    named = sum(each.names_the_site for each in found)
-    well = sum(each.ends_well for each in found)
-    print(f"{len(found)} programs: the site is named in {named}, {well} end well")
-    return int(named < len(found) or well < len(found))
+# -- telling --------------------------------------------------------------------------------------
+
+HEAD = row("program", "broken", "written", "named", "evidence", "end", "attempts", "s")
+HEAD += "\n|---|---|---|---|---|---|--:|--:|"
+
+
+def evidence(record: Record) -> str:
+    """Why the second attempt was what it was."""
+    return record["attempts"][1]["why"] if len(record["attempts"]) > 1 else ""
+
+
+def names_the_site(broken: Broken, record: Record) -> bool:
+    """Whether the evidence of the first failure names a site of the rules, or a line of the new
+    code."""
+    why = evidence(record)
+    return any(code in why for code in broken.codes) or "of the new code" in why
+
+
+def ends_well(record: Record) -> bool:
+    """Whether it ended with the same training, or with the model of the site left."""
+    return record["code"] in (0, 1) and not record["stopped"]
+
+
+def line(broken: Broken, record: Record) -> str:
+    trained = [attempt for attempt in record["attempts"] if attempt["reports"]]
+    end = "same training"
+    if record["left"] or not record["same_training"]:
+        end = "left"
+    elif record["at_run_time"]:
+        end = "same training, run-time form"
+    return row(
+        broken.program,
+        broken.codes[0],
+        f"`{broken.new}`" if broken.new else "nothing",
+        "yes" if names_the_site(broken, record) else "**no**",
+        evidence(record),
+        end if ends_well(record) else f"**{record['stopped'] or 'undecided'}**",
+        len(trained),
+        f"{record['seconds']:.0f}",
+    )
+
+
+def main(arguments: Sequence[str]) -> int:
+    asked = records.asked("tests.attempts.broken", __doc__, arguments)
+    names = records.chosen(list(NAMES), asked.words)
+    print(HEAD)
+    for name, record in records.measured(TABLE, names, search, again=asked.again):
+        print(line(NAMES[name], record), flush=True)
+    found = {NAMES[name]: record for name, record in records.kept(TABLE, list(NAMES)).items()}
+    named = sum(names_the_site(*each) for each in found.items())
+    well = sum(map(ends_well, found.values()))
+    told = f"{len(found)} programs: the site is named in {named}, {well} end well."
+    print(f"\n{told}")
+    rows = [line(*each) for each in found.items()]
+    records.renew(TABLE, [HEAD, *rows, "", told, records.revisions([*found.values()])])
+    return int(named < NAMED or well < len(found))
 
 
 if __name__ == "__main__":
