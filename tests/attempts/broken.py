@@ -7,6 +7,7 @@ words after it, only those whose names hold one of them.
 
 from __future__ import annotations
 
+import ast
 import contextlib
 import json
 import os
@@ -19,6 +20,7 @@ from pathlib import Path
 from typing import Any
 from unittest import mock
 
+from fsdp_migrate.analysis.module import Module
 from fsdp_migrate.cli import parser
 from fsdp_migrate.rewriting import apply
 from tests.attempts import records
@@ -154,27 +156,45 @@ def search(name: str) -> Record:
         (project / "pyproject.toml").touch()
         answer = folder / "answer.json"
         arguments = ["--dry-run", "-q", "-o", str(answer), *broken.options]
-        with _written_wrongly(broken), contextlib.chdir(project), mock.patch.dict(os.environ):
+        with (
+            _written_wrongly(broken) as places,
+            contextlib.chdir(project),
+            mock.patch.dict(os.environ),
+        ):
             os.environ["FSDP_MIGRATE_STATE"] = str(folder / "state")
             code = parser.run(["migrate", "train.py", *arguments, "--", *broken.args])
         said = json.loads(answer.read_text(encoding="utf-8"))
-    return {"code": code, **said}
+    return {"code": code, "places": sorted(places), **said}
 
 
 @contextlib.contextmanager
-def _written_wrongly(broken: Broken) -> Iterator[None]:
+def _written_wrongly(broken: Broken) -> Iterator[set[str]]:
+    """While it lasts, what the rewriter writes is broken; the lines of the statements with it."""
     right = apply.apply_edits
     seen = False
+    places: set[str] = set()
 
-    def wrong(*arguments: Any, **options: Any) -> bytes:
+    def wrong(module: Module, *arguments: Any, **options: Any) -> bytes:
         nonlocal seen
-        text = right(*arguments, **options)
-        seen |= broken.old.encode() in text
-        return text.replace(broken.old.encode(), broken.new.encode())
+        text = right(module, *arguments, **options).decode()
+        seen |= broken.old in text
+        text = text.replace(broken.old, broken.new)
+        places.update(f"{module.display}:{line}" for line in _statements(text, broken.new))
+        return text.encode()
 
     with mock.patch.object(apply, "apply_edits", wrong):
-        yield
+        yield places
     assert seen, f"nothing like {broken.old!r} is written for {broken.program}"
+
+
+def _statements(text: str, piece: str) -> Iterator[int]:
+    """The lines of the statements that a piece of the text stands in."""
+    lines = [n for n, line in enumerate(text.splitlines(), 1) if piece and piece in line]
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.stmt) and not hasattr(node, "body"):
+            covered = range(node.lineno, (node.end_lineno or node.lineno) + 1)
+            if any(line in covered for line in lines):
+                yield from covered
 
 
 # -- telling --------------------------------------------------------------------------------------
@@ -189,10 +209,13 @@ def evidence(record: Record) -> str:
 
 
 def names_the_site(broken: Broken, record: Record) -> bool:
-    """Whether the evidence of the first failure names a site of the rules, or a line of the new
-    code."""
+    """Whether the evidence of the first failure names a site of the rules, or the line of what is
+    broken."""
     why = evidence(record)
-    return any(code in why for code in broken.codes) or "of the new code" in why
+    place, new_code, _ = why.partition(" of the new code")
+    if new_code:
+        return place in record["places"]
+    return any(code in why for code in broken.codes)
 
 
 def ends_well(record: Record) -> bool:

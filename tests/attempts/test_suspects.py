@@ -86,6 +86,33 @@ def test_files_outside_of_the_tree_are_no_suspects(suspects: Suspects) -> None:
     assert units(suspects, endings={"after": crash(frame(outside, 3))}) == []
 
 
+def test_what_was_not_sharded_comes_before_a_later_line(suspects: Suspects) -> None:
+    failed = gate("placement", "sharding", Status.FAIL)
+    said = {"gates": (failed,), "pointed": {("placement", ""): (WRAP_A,)}}
+    assert units(suspects, endings={"after": crash(frame("train.py", 8))}, **said) == [0, 1]
+    # While a model is being sharded, what is not sharded yet is no evidence.
+    assert units(suspects, endings={"after": crash(frame("train.py", 7))}, **said) == [1, 0]
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "first"),
+    [
+        ("Net", "reshard", 0),
+        ("Net", "set_requires_gradient_sync", 0),
+        ("Net", "no_parameters", 1),
+        ("Other", "reshard", 1),
+    ],
+)
+def test_a_model_that_is_asked_for_what_only_a_sharded_one_has(
+    suspects: Suspects, kind: str, name: str, first: int
+) -> None:
+    says = f"AttributeError: '{kind}' object has no attribute '{name}'"
+    ending = dataclasses.replace(crash(frame("train.py", 8)), says=says)
+    made = Made(0, "train.py", Span(1, 4, 1, 13), "Net", {}, (), 0)
+    found = units(suspects, endings={"after": ending}, observed=Observed(made=(made,)))
+    assert found[0] == first
+
+
 def test_where_ranks_hang(suspects: Suspects) -> None:
     trace = RankTrace(0, "all_gather", 3, "all_gather", ("train.py:7 in main", "x.py:1 in f"))
     ending = Ending(end=End.HUNG, folder=Path(), logs=Path(), seconds=1.0, ranks=(trace,))
