@@ -25,6 +25,8 @@ from fsdp_migrate.verify.report.model import Report
 
 _FRAME = re.compile(r'File "([^"]+)", line (\d+)')
 _NO_METHOD = re.compile(r"'(?P<kind>\w+)' object has no attribute '(?P<name>\w+)'")
+# How models are sharded, and how often their gradients are reduced.
+_WITHOUT_NUMBERS = ("placement", "units", "collectives")
 _CONSTRUCTORS = ("FSDP101", "FSDP103")
 _OF_SHARDING = ("FSDP1", "FSDP2")  # the constructor and its arguments
 # Words of torch's errors, and the rules that write what they speak of.
@@ -77,9 +79,11 @@ class Suspects:
         return Suspect(self.owners[site], evidence, of_sharding)
 
     def _by_gates(self, report: Report, *statuses: Status) -> Iterator[Suspect]:
-        """What gates of these statuses point at, status by status."""
+        """What gates of these statuses point at, status by status: first those that no number
+        leads to, which are causes whatever else failed."""
         for status in statuses:
-            for gate in (each for each in report.gates if each.status is status):
+            found = [gate for gate in report.gates if gate.status is status]
+            for gate in sorted(found, key=lambda gate: gate.key not in _WITHOUT_NUMBERS):
                 for site in report.pointed.get((gate.key, gate.part), ()):
                     if site in self.owners:
                         yield self._suspect(site, f"{gate.title} points at {site}")

@@ -128,6 +128,13 @@ def test_gates_in_their_order_failures_first(suspects: Suspects) -> None:
     assert found[0].evidence.startswith("gradient clipping points at FSDP401 at train.py:6")
 
 
+def test_how_often_gradients_are_reduced_comes_before_other_numbers(suspects: Suspects) -> None:
+    names = ("clipping", "collectives", "trajectory")
+    gates = tuple(gate(name, name, Status.FAIL) for name in names)
+    pointed = {("clipping", ""): (CLIP_B,), ("collectives", ""): (WRAP_A,)}
+    assert units(suspects, gates=gates, pointed=pointed) == [0, 1]
+
+
 def test_without_any_evidence_what_the_run_made(suspects: Suspects) -> None:
     made = Made(0, "train.py", Span(5, 4, 5, 13), "Net", {}, (), 0)
     assert units(suspects, observed=Observed(made=(made,))) == [1]
