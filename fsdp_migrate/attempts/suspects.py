@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from difflib import SequenceMatcher
 from pathlib import Path
 
@@ -44,13 +44,15 @@ _STACK = re.compile(r"^(.+):(\d+) in ", re.MULTILINE)
 class Suspects:
     """Finds the units that reports point at.
 
-    ``owners`` says to which unit a site belongs. ``before`` and ``after`` are the trees; only files
-    that are Python and stand in both can be blamed by line.
+    ``owners`` says to which unit a site belongs that is rewritten. ``before`` and ``after`` are the
+    trees; only files that are Python and stand in both can be blamed by line.
     """
 
     owners: Mapping[KnownSite, int]
     before: Path
     after: Path
+    left: Mapping[KnownSite, int] = field(default_factory=dict)
+    """Sites that are left although the model of that unit is migrated."""
 
     def of(self, report: Report) -> list[Suspect]:
         """The suspects, the likeliest first, each unit once."""
@@ -62,6 +64,7 @@ class Suspects:
     def _all(self, report: Report) -> Iterator[Suspect]:
         errors = [e for e in report.endings.values() if e.end in (End.CRASHED, End.HUNG)]
         yield from (suspect for e in errors for suspect in self._by_method(e, report.observed))
+        yield from (suspect for e in errors for suspect in self._by_what_is_left(e))
         lines = [suspect for ending in errors for suspect in self._by_lines(ending)]
         if lines and lines[0].of_sharding:  # what is not sharded yet tells nothing
             yield lines[0]
@@ -98,6 +101,20 @@ class Suspects:
             if site.place in made and site.code in _CONSTRUCTORS:
                 yield self._suspect(site, f"{found['kind']} was not sharded by {site}")
 
+    def _by_what_is_left(self, ending: Ending) -> Iterator[Suspect]:
+        """The unit of a site that is left, if the program's innermost line with an error is its."""
+        frames = [(file, line) for file, line in _frames(ending) if (self.after / file).is_file()]
+        for file, line in frames[-1:]:
+            old, new = (_lines(tree / file) for tree in (self.before, self.after))
+            for block in SequenceMatcher(None, old, new, autojunk=False).get_matching_blocks():
+                at = line - block.b + block.a
+                if not block.b < line <= block.b + block.size:
+                    continue
+                for site, unit in self.left.items():
+                    if site.file == file and site.span.line <= at <= site.span.last:
+                        why = f"{site} is left for you, and the error comes from there"
+                        yield Suspect(unit, why, of_sharding=False)
+
     def _by_lines(self, ending: Ending) -> Iterator[Suspect]:
         """The units whose new code an error came through, the innermost frame first."""
         verb = "raised the error" if ending.end is End.CRASHED else "never came back"
@@ -123,14 +140,18 @@ class Suspects:
         paths = (self.before / file, self.after / file)
         if Path(file).is_absolute() or not all(path.is_file() for path in paths):
             return None
-        old, new = (
-            path.read_text(encoding="utf-8", errors="replace").splitlines() for path in paths
-        )
+        old, new = map(_lines, paths)
         for tag, i1, i2, j1, j2 in SequenceMatcher(None, old, new, autojunk=False).get_opcodes():
             if tag != "equal" and j1 < line <= j2:
                 share = (line - j1 - 0.5) / (j2 - j1)
                 return i1 + 1, max(i2, i1 + 1), i1 + 0.5 + share * (i2 - i1)
         return None
+
+
+def _lines(path: Path) -> list[str]:
+    if not path.is_file():
+        return []
+    return path.read_text(encoding="utf-8", errors="replace").splitlines()
 
 
 def _frames(ending: Ending) -> Iterator[tuple[str, int]]:

@@ -113,6 +113,19 @@ def test_a_model_that_is_asked_for_what_only_a_sharded_one_has(
     assert found[0] == first
 
 
+@pytest.mark.parametrize(("line", "found"), [(5, [1]), (4, []), (99, [])])
+def test_an_error_from_what_is_left_is_its_model_s(
+    suspects: Suspects, line: int, found: list[int]
+) -> None:
+    """Line 5 of the new code is line 3 of the old, where a site is left."""
+    left = dataclasses.replace(suspects, left={site("FSDP406", 3): 1})
+    full = frame("train.py", 3) + frame("train.py", line) + frame("<installed>/torch/a.py", 9)
+    every = left.of(report(Verdict.AFTER_FAILED, endings={"after": crash(full)}))
+    named = [s.unit for s in every if "is left for you" in s.evidence]
+    assert named == found
+    assert not found or every[0].evidence.startswith("FSDP406 at train.py:3, FSDP() is left for")
+
+
 def test_where_ranks_hang(suspects: Suspects) -> None:
     trace = RankTrace(0, "all_gather", 3, "all_gather", ("train.py:7 in main", "x.py:1 in f"))
     ending = Ending(end=End.HUNG, folder=Path(), logs=Path(), seconds=1.0, ranks=(trace,))
