@@ -39,21 +39,21 @@ def measured(
 ) -> Iterator[tuple[str, Record]]:
     """The records of programs, one after the other; those that are not kept are made."""
     for name in names:
-        place = _place(table, name)
-        if again or not place.is_file():
-            place.parent.mkdir(parents=True, exist_ok=True)
+        path = place(table, name)
+        if again or not path.is_file():
+            path.parent.mkdir(parents=True, exist_ok=True)
             record = {**measure(name), "revision": _revision()}
-            place.write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
-        yield name, json.loads(place.read_text(encoding="utf-8"))
+            path.write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
+        yield name, json.loads(path.read_text(encoding="utf-8"))
 
 
 def kept(table: str, names: Sequence[str]) -> dict[str, Record]:
     """The records that there are."""
-    places = {name: _place(table, name) for name in names}
+    paths = {name: place(table, name) for name in names}
     return {
-        name: json.loads(place.read_text(encoding="utf-8"))
-        for name, place in places.items()
-        if place.is_file()
+        name: json.loads(path.read_text(encoding="utf-8"))
+        for name, path in paths.items()
+        if path.is_file()
     }
 
 
@@ -73,7 +73,8 @@ def row(*cells: object) -> str:
     return f"| {' | '.join(str(cell).replace('|', chr(92) + '|') for cell in cells)} |"
 
 
-def _place(table: str, name: str) -> Path:
+def place(table: str, name: str) -> Path:
+    """Where the record of a program is kept."""
     return FOLDER / table / f"{re.sub(r'[^a-zA-Z0-9]+', '-', name).strip('-')}.json"
 
 
