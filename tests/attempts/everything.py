@@ -72,6 +72,8 @@ def try_out(name: str) -> Record:
         steps = 0 if name.startswith(BY_HAND) else pair.steps
         options = ("--allow-dirty", "-o", str(answer))
         code, *spent = _run(pair, steps, trees[1], scratch, "migrate", *options)
+        if not answer.is_file():
+            raise RuntimeError(f"migrate gave no answer for {name}, and exit code {code}")
         said = json.loads(answer.read_text(encoding="utf-8"))
         hand = _lines_by_hand(name, before, scratch / "counted")
         lines = measure.changed_lines(*trees)
