@@ -84,6 +84,23 @@ def test_a_change_in_the_program_is_named(changes: dict[str, object], expected: 
     assert cause(evidence(**changes)) == expected
 
 
+@pytest.mark.parametrize(
+    ("scales", "before"),
+    [
+        ((2.0, 2.0, 2.0), False),  # a clip by another norm
+        ((1.0, 2.0, 2.0), False),  # of which some parameters are not clipped
+        ((1.0, 2.0, 3.0), True),
+    ],
+)
+def test_gradients_that_no_clip_makes_differ_before_it(
+    scales: tuple[float, ...], before: bool
+) -> None:
+    judgement = judge(evidence(scales=dict(zip(NAMES, scales, strict=True))))
+    assert judgement.first_failure is not None
+    assert judgement.first_failure.key == "clipping"
+    assert judgement.first_failure.says.endswith("differ before it") is before
+
+
 @pytest.mark.parametrize(("regions", "dearer"), [(0, "memory"), (1, "memory"), (3, "time")])
 def test_activations_that_are_kept_or_computed_again_are_another_cost(
     regions: int, dearer: str

@@ -26,6 +26,7 @@ _SAVED = ("FSDP302", "FSDP304", "FSDP310", "FSDP301", "FSDP309")
 _LOADED = ("FSDP303", "FSDP305", *_SAVED)
 
 _POINTERS = (
+    _Pointer("clipping", "differ before it", ("FSDP402", "FSDP420", "FSDP401")),
     _Pointer("clipping", "", ("FSDP401",)),
     _Pointer("gradients-present", "", ("FSDP402", "FSDP420", *_CONSTRUCTORS)),
     _Pointer("gradient", "", ("FSDP420", "FSDP419", "FSDP417", "FSDP402")),
