@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -113,7 +114,7 @@ class Migration:
 
 def attempt_lines(number: int, attempt: Attempt, titles: Sequence[str]) -> Iterator[str]:
     """An attempt on the screen, when it is done."""
-    what = _what(attempt, titles)
+    what = what_was_tried(attempt, titles)
     yield f"attempt {number}: {what}{f' ({attempt.why})' if attempt.why else ''}"
     report = attempt.report
     if report is None:
@@ -143,13 +144,26 @@ def answer_lines(migration: Migration) -> Iterator[str]:
     yield from (f"  {note}" for note in migration.notes)
 
 
+def as_text(migration: Migration) -> str:
+    """What the screen shows: the attempts and the answer."""
+    lines: list[str] = []
+    for number, attempt in enumerate(migration.search.attempts, 1):
+        lines += attempt_lines(number, attempt, migration.titles)
+    return "\n".join([*lines, *answer_lines(migration)]) + "\n"
+
+
+def as_json(migration: Migration) -> str:
+    """The answer as data."""
+    return json.dumps(migration.to_dict(), indent=2) + "\n"
+
+
 def markdown(migration: Migration) -> str:
     """The answer for the description of a pull request."""
     lines = [f"## migrate: {text(migration.title)}", ""]
     lines += [f"Trained before and after: {', '.join(map(code, migration.programs))}.", ""]
     lines += ["| attempt | what | answer | seconds |", "|--:|---|---|--:|"]
     for number, attempt in enumerate(migration.search.attempts, 1):
-        what = text(_what(attempt, migration.titles))
+        what = text(what_was_tried(attempt, migration.titles))
         report = attempt.report
         said = f"{report.word}, {report.title}: {report.says}" if report else "the original"
         lines.append(f"| {number} | {what} | {text(said)} | {attempt.seconds:.0f} |")
@@ -167,7 +181,8 @@ def markdown(migration: Migration) -> str:
     return "\n".join(lines).rstrip() + "\n"
 
 
-def _what(attempt: Attempt, titles: Sequence[str]) -> str:
+def what_was_tried(attempt: Attempt, titles: Sequence[str]) -> str:
+    """The forms of an attempt in one sentence."""
     forms = attempt.forms
     parts = []
     if forms.left:

@@ -1,25 +1,33 @@
 """Which units a failed attempt points at.
 
-An error's own line comes first, then the sites of rules that its words speak of; then the sites
-that gates point at (``verify/compare/blame.py``), in the order of the gates; then the models that
-the run made.
+An error that says that a model is not sharded is about its constructor, whatever line asked for it;
+so is a gate that failed, for on a crash that is how the models were sharded by then. Otherwise an
+error's own line comes first, then the sites of rules that its words speak of; then the gates that
+could not decide, or found another cost, and the models that the run made. Gates point at sites
+(``verify/compare/blame.py``) in their order.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from difflib import SequenceMatcher
 from pathlib import Path
 
 from fsdp_migrate.attempts.search import Suspect
-from fsdp_migrate.verify.compare.gate import Gate, Status
+from fsdp_migrate.families.wrapping.refused_modules import OF_FSDP2
+from fsdp_migrate.verify.compare.gate import Status
+from fsdp_migrate.verify.compare.observed import Observed
 from fsdp_migrate.verify.compare.sites import KnownSite
 from fsdp_migrate.verify.launch.ending import End, Ending
 from fsdp_migrate.verify.report.model import Report
 
 _FRAME = re.compile(r'File "([^"]+)", line (\d+)')
+_NO_METHOD = re.compile(r"'(?P<kind>\w+)' object has no attribute '(?P<name>\w+)'")
+# How models are sharded, and how often their gradients are reduced.
+_WITHOUT_NUMBERS = ("placement", "units", "collectives")
+_CONSTRUCTORS = ("FSDP101", "FSDP103")
 _OF_SHARDING = ("FSDP1", "FSDP2")  # the constructor and its arguments
 # Words of torch's errors, and the rules that write what they speak of.
 _WORDS = (
@@ -27,7 +35,7 @@ _WORDS = (
         re.compile(r"same dtype|(?:Half|BFloat16) (?:but|and)", re.IGNORECASE),
         ("FSDP202", "FSDP203"),
     ),
-    (re.compile(r"mixed torch\.Tensor and DTensor"), ("FSDP101", "FSDP103", "FSDP113")),
+    (re.compile(r"mixed torch\.Tensor and DTensor"), (*_CONSTRUCTORS, "FSDP113")),
 )
 _STACK = re.compile(r"^(.+):(\d+) in ", re.MULTILINE)
 
@@ -36,13 +44,15 @@ _STACK = re.compile(r"^(.+):(\d+) in ", re.MULTILINE)
 class Suspects:
     """Finds the units that reports point at.
 
-    ``owners`` says to which unit a site belongs. ``before`` and ``after`` are the trees; only files
-    that are Python and stand in both can be blamed by line.
+    ``owners`` says to which unit a site belongs that is rewritten. ``before`` and ``after`` are the
+    trees; only files that are Python and stand in both can be blamed by line.
     """
 
     owners: Mapping[KnownSite, int]
     before: Path
     after: Path
+    left: Mapping[KnownSite, int] = field(default_factory=dict)
+    """Sites that are left although the model of that unit is migrated."""
 
     def of(self, report: Report) -> list[Suspect]:
         """The suspects, the likeliest first, each unit once."""
@@ -52,14 +62,16 @@ class Suspects:
         return list(found.values())
 
     def _all(self, report: Report) -> Iterator[Suspect]:
-        for ending in report.endings.values():
-            if ending.end in (End.CRASHED, End.HUNG):
-                yield from self._by_lines(ending)
-                yield from self._by_words(ending)
-        for gate in _in_order(report.gates):
-            for site in report.pointed.get((gate.key, gate.part), ()):
-                if site in self.owners:
-                    yield self._suspect(site, f"{gate.title} points at {site}")
+        errors = [e for e in report.endings.values() if e.end in (End.CRASHED, End.HUNG)]
+        yield from (suspect for e in errors for suspect in self._by_method(e, report.observed))
+        yield from (suspect for e in errors for suspect in self._by_what_is_left(e))
+        lines = [suspect for ending in errors for suspect in self._by_lines(ending)]
+        if lines and lines[0].of_sharding:  # what is not sharded yet tells nothing
+            yield lines[0]
+        yield from self._by_gates(report, Status.FAIL)
+        yield from lines
+        yield from (suspect for ending in errors for suspect in self._by_words(ending))
+        yield from self._by_gates(report, Status.VOID, Status.COST)
         made = {f"{each.file}:{each.span.line}" for each in report.observed.made}
         for site, unit in self.owners.items():
             if site.place in made:
@@ -69,6 +81,40 @@ class Suspects:
         of_sharding = site.code.startswith(_OF_SHARDING)
         return Suspect(self.owners[site], evidence, of_sharding)
 
+    def _by_gates(self, report: Report, *statuses: Status) -> Iterator[Suspect]:
+        """What gates of these statuses point at, status by status: first those that no number
+        leads to, which are causes whatever else failed."""
+        for status in statuses:
+            found = [gate for gate in report.gates if gate.status is status]
+            for gate in sorted(found, key=lambda gate: gate.key not in _WITHOUT_NUMBERS):
+                for site in report.pointed.get((gate.key, gate.part), ()):
+                    if site in self.owners:
+                        yield self._suspect(site, f"{gate.title} points at {site}")
+
+    def _by_method(self, ending: Ending, observed: Observed) -> Iterator[Suspect]:
+        """The constructors of a model that was asked for what only a sharded one has."""
+        found = _NO_METHOD.search(ending.says)
+        if found is None or found["name"] not in OF_FSDP2:
+            return
+        made = {f"{m.file}:{m.span.line}" for m in observed.made if m.module == found["kind"]}
+        for site in self.owners:
+            if site.place in made and site.code in _CONSTRUCTORS:
+                yield self._suspect(site, f"{found['kind']} was not sharded by {site}")
+
+    def _by_what_is_left(self, ending: Ending) -> Iterator[Suspect]:
+        """The unit of a site that is left, if the program's innermost line with an error is its."""
+        frames = [(file, line) for file, line in _frames(ending) if (self.after / file).is_file()]
+        for file, line in frames[-1:]:
+            old, new = (_lines(tree / file) for tree in (self.before, self.after))
+            for block in SequenceMatcher(None, old, new, autojunk=False).get_matching_blocks():
+                at = line - block.b + block.a
+                if not block.b < line <= block.b + block.size:
+                    continue
+                for site, unit in self.left.items():
+                    if site.file == file and site.span.line <= at <= site.span.last:
+                        why = f"{site} is left for you, and the error comes from there"
+                        yield Suspect(unit, why, of_sharding=False)
+
     def _by_lines(self, ending: Ending) -> Iterator[Suspect]:
         """The units whose new code an error came through, the innermost frame first."""
         verb = "raised the error" if ending.end is End.CRASHED else "never came back"
@@ -77,8 +123,8 @@ class Suspects:
             if old is None:
                 continue
             near = [site for site in self.owners if site.file == file]
-            near.sort(key=lambda site: _distance(site, *old))
-            if near and _distance(near[0], *old) == 0:
+            near.sort(key=lambda site: (_distance(site, *old[:2]), abs(site.span.line - old[2])))
+            if near and _distance(near[0], *old[:2]) == 0:
                 yield self._suspect(near[0], f"{file}:{line} of the new code {verb}")
 
     def _by_words(self, ending: Ending) -> Iterator[Suspect]:
@@ -88,25 +134,24 @@ class Suspects:
                     if site.code in codes:
                         yield self._suspect(site, f"the error speaks of {site}")
 
-    def _old_lines(self, file: str, line: int) -> tuple[int, int] | None:
-        """The lines in the place of which the changed ``line`` stands, from 1; None if it stands as
-        it did, or in no file of both trees."""
+    def _old_lines(self, file: str, line: int) -> tuple[int, int, float] | None:
+        """The first and last of the lines in the place of which the changed ``line`` stands, from
+        1, and about where among them; None if it stands as it did, or in no file of both trees."""
         paths = (self.before / file, self.after / file)
         if Path(file).is_absolute() or not all(path.is_file() for path in paths):
             return None
-        old, new = (
-            path.read_text(encoding="utf-8", errors="replace").splitlines() for path in paths
-        )
+        old, new = map(_lines, paths)
         for tag, i1, i2, j1, j2 in SequenceMatcher(None, old, new, autojunk=False).get_opcodes():
             if tag != "equal" and j1 < line <= j2:
-                return i1 + 1, max(i2, i1 + 1)
+                share = (line - j1 - 0.5) / (j2 - j1)
+                return i1 + 1, max(i2, i1 + 1), i1 + 0.5 + share * (i2 - i1)
         return None
 
 
-def _in_order(gates: tuple[Gate, ...]) -> Iterator[Gate]:
-    """Gates that failed, then those that could not decide, then those that found another cost."""
-    for status in (Status.FAIL, Status.VOID, Status.COST):
-        yield from (gate for gate in gates if gate.status is status)
+def _lines(path: Path) -> list[str]:
+    if not path.is_file():
+        return []
+    return path.read_text(encoding="utf-8", errors="replace").splitlines()
 
 
 def _frames(ending: Ending) -> Iterator[tuple[str, int]]:

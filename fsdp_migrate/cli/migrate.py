@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import dataclasses
 import gc
-import json
 import time
 from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
 
 from fsdp_migrate import shown
-from fsdp_migrate.attempts.report import Migration, answer_lines, attempt_lines, markdown
+from fsdp_migrate.attempts import html
+from fsdp_migrate.attempts.report import Migration, answer_lines, as_json, as_text, markdown
 from fsdp_migrate.attempts.search import Limits, Search
 from fsdp_migrate.cli import console, process, programs, rewrite, session
 from fsdp_migrate.cli.exit_codes import BAD, SEE
@@ -26,7 +26,7 @@ from fsdp_migrate.errors import ConfigError, InputError
 from fsdp_migrate.rewriting import write
 from fsdp_migrate.verify.plan import PlanError
 
-_RENDERERS = {".txt": "text", ".json": "json", ".md": "markdown"}
+_RENDERERS = {".txt": as_text, ".json": as_json, ".md": markdown, ".html": html.render}
 
 
 def migrate(asked: Migrate) -> int:
@@ -142,19 +142,7 @@ def _save(path: Path, migration: Migration) -> None:
     Raises:
         InputError: it cannot be written.
     """
-    kind = _RENDERERS[path.suffix.lower()]
-    if kind == "json":
-        text = json.dumps(migration.to_dict(), indent=2) + "\n"
-    elif kind == "markdown":
-        text = markdown(migration)
-    else:
-        titles = migration.titles
-        lines = [
-            line
-            for number, attempt in enumerate(migration.search.attempts, 1)
-            for line in attempt_lines(number, attempt, titles)
-        ]
-        text = "\n".join([*lines, *answer_lines(migration)]) + "\n"
+    text = _RENDERERS[path.suffix.lower()](migration)
     try:
         project_paths.check_output(path)
         path.write_text(text, encoding="utf-8", errors="backslashreplace")

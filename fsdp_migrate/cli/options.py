@@ -367,8 +367,8 @@ class _Programs:
             "-o",
             "--output",
             metavar="FILE",
-            help="write the report to a file as well, as its suffix says (.txt, .json, .md); "
-            "repeatable",
+            help="write the report to a file as well, as its suffix says (.txt, .json, .md, "
+            ".html); repeatable",
             read=_paths,
             repeated=True,
         ),

@@ -38,7 +38,11 @@ def locate_script(script: str, home: Path | None) -> tuple[Path, str, str]:
     if home is not None:
         return home.absolute(), script, "."
     if script.startswith("module:"):
-        return config.project_root(here), script, "."
+        tree = config.project_root(here)
+        place = here.joinpath(*script.removeprefix("module:").split("."))
+        # As ``python -m`` does, which looks below the working directory first.
+        found = place.with_suffix(".py").is_file() or (place / "__main__.py").is_file()
+        return tree, script, (here if found else tree).relative_to(tree).as_posix()
     path = Path(script).absolute()
     if not path.is_file():
         raise project_paths.PathProblem(f"{script}: no such script")

@@ -52,10 +52,16 @@ class Trial:
         self.server = warm_server(self.asked.python, self.scratch, self.asked.env)
         owner = {k: n for n, unit in enumerate(self.units) for k in unit.keys}
         self.owners: dict[KnownSite, int] = {}
+        self.left: dict[KnownSite, int] = {}
         for decision in self.run.result.decisions:
             for site in known_sites(decision, self.tree):
                 if decision.outcome is not Outcome.LEFT:
                     self.owners[site] = owner[key(decision)]
+                else:
+                    places = {constructor.place for constructor in decision.models}
+                    for number, unit in enumerate(self.units):
+                        if unit.constructors & places:
+                            self.left[site] = number
         every = [s for d in self.run.result.decisions for s in known_sites(d, self.tree)]
         self.study = Study(self.tree, tuple(every))
         self.names = [
@@ -140,7 +146,7 @@ class Trial:
     def suspect(self, attempt: Attempt) -> list[Suspect]:
         """The units that the failure of ``attempt``, the last one that was trained, points at."""
         assert attempt.report is not None
-        return Suspects(self.owners, self.tree, self._after).of(attempt.report)
+        return Suspects(self.owners, self.tree, self._after, self.left).of(attempt.report)
 
     def tell(self, number: int, attempt: Attempt) -> None:
         """Show an attempt that is done."""

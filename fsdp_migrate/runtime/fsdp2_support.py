@@ -937,26 +937,30 @@ def no_sync_unsharded(model: FSDPModule) -> Iterator[None]:
 
 
 @contextmanager
-def no_sync_of_any(model: nn.Module, keep_unsharded: bool = False) -> Iterator[None]:
-    """Accumulate gradients without reducing them over the ranks, also those of DDP.
-
-    Args:
-        keep_unsharded: leave parameters gathered between micro-batches, as SHARD_GRAD_OP did.
-    """
+def no_sync_of_any(model: nn.Module) -> Iterator[None]:
+    """Accumulate gradients without reducing them over the ranks, also those of DDP."""
     inner = _eager(model)
     if not isinstance(inner, FSDPModule):  # DistributedDataParallel has its own
         with inner.no_sync():
             yield
         return
     inner.set_requires_gradient_sync(False)
-    if keep_unsharded:
-        inner.set_reshard_after_backward(False)
     try:
         yield
     finally:
         inner.set_requires_gradient_sync(True)
-        if keep_unsharded:
-            inner.set_reshard_after_backward(True)
+
+
+@contextmanager
+def no_sync_of_any_unsharded(model: nn.Module) -> Iterator[None]:
+    """Accumulate gradients without reducing them, also those of DDP; FSDP2's stay gathered."""
+    inner = _eager(model)
+    if not isinstance(inner, FSDPModule):  # DistributedDataParallel has its own
+        with inner.no_sync():
+            yield
+        return
+    with no_sync_unsharded(inner):
+        yield
 
 
 def clip_grad_norm_(model: nn.Module, max_norm: float, norm_type: float = 2.0) -> torch.Tensor:

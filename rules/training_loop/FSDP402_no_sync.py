@@ -155,16 +155,13 @@ def _set(chosen: LastMicroBatch, site: Site, proposal: Proposal, *, unsharded: b
 
 def _context(site: Site, proposal: Proposal, *, unsharded: bool, only_fsdp2: bool) -> str:
     """Enter a context manager of the project's; its name."""
-    keep = ""
-    function = "no_sync_unsharded" if unsharded else "no_sync"
-    if not only_fsdp2:
-        function, keep = "no_sync_of_any", ", keep_unsharded=True" if unsharded else ""
+    function = f"no_sync{'' if only_fsdp2 else '_of_any'}{'_unsharded' if unsharded else ''}"
     name = proposal.support(site.module, function, site.node)
     if isinstance(site.node, ast.Call):
-        new = code("{f}({m}{k})", f=name, m=site.subject, k=keep)
+        new = code("{f}({m})", f=name, m=site.subject)
     else:
         partial = proposal.name(site.module, "functools", "partial", site.node)
-        new = code("{p}({f}, {m}{k})", p=partial, f=name, m=site.subject, k=keep)
+        new = code("{p}({f}, {m})", p=partial, f=name, m=site.subject)
     proposal.replace(site.module, site.expression, new)
     return f"{function}(model)"
 

@@ -1,11 +1,13 @@
 """Programs of ``fixtures/`` with one piece of what is written for them broken on purpose.
 
-``python -m tests.attempts.broken`` has ``migrate`` look for each and prints what came of it; with
+``python -m tests.attempts.broken`` has ``migrate`` look for each, prints what came of it and renews
+the table in ``docs/loop.md``; it goes on where it was stopped (``tests/attempts/records.py``). With
 words after it, only those whose names hold one of them.
 """
 
 from __future__ import annotations
 
+import ast
 import contextlib
 import json
 import os
@@ -18,9 +20,13 @@ from pathlib import Path
 from typing import Any
 from unittest import mock
 
+from fsdp_migrate.analysis.module import Module
 from fsdp_migrate.cli import parser
 from fsdp_migrate.rewriting import apply
+from tests.attempts import records
+from tests.attempts.records import Record, row
 
+TABLE, NAMED = "broken", 18  # of twenty
 FIXTURES = Path(__file__).parents[2] / "fixtures"
 
 
@@ -37,36 +43,6 @@ class Broken:
 
     def __str__(self) -> str:
         return f"{self.program}: {self.codes[0]}, {self.new}"
-
-
-@dataclass(frozen=True)
-class Found:
-    """What ``migrate`` made of it."""
-
-    broken: Broken
-    code: int
-    said: dict[str, Any]
-
-    @property
-    def names_the_site(self) -> bool:
-        """Whether the evidence of the first failure names a site of the rules, or its line."""
-        attempts = self.said["attempts"]
-        if len(attempts) < 2:
-            return False
-        why = attempts[1]["why"]
-        return any(code in why for code in self.broken.codes) or "of the new code" in why
-
-    @property
-    def ends_well(self) -> bool:
-        """Whether it ended with the same training, or with the model of the site left."""
-        return self.code in (0, 1) and not self.said["stopped"]
-
-    @property
-    def line(self) -> str:
-        trained = [attempt for attempt in self.said["attempts"] if attempt["reports"]]
-        end = "left" if not self.said["same_training"] or self.said["left"] else "same training"
-        named = "named" if self.names_the_site else "NOT NAMED"
-        return f"{named}, {end}, {len(trained)} attempts: {self.broken}"
 
 
 CLIPS, CASTS, UNITS = ("FSDP401",), ("FSDP202",), ("FSDP101", "FSDP102", "FSDP103")
@@ -167,46 +143,119 @@ BROKEN = (
 )
 
 
-def search(broken: Broken, folder: Path) -> Found:
-    """Let ``migrate`` look for what is broken, in a copy of the program below ``folder``."""
-    project = folder / "project"
-    shutil.copytree(FIXTURES / broken.program / "before", project)
-    (project / "pyproject.toml").touch()
-    answer = folder / "answer.json"
-    arguments = ["--dry-run", "-q", "-o", str(answer), *broken.options]
-    with _written_wrongly(broken), contextlib.chdir(project), mock.patch.dict(os.environ):
-        os.environ["FSDP_MIGRATE_STATE"] = str(folder / "state")
-        code = parser.run(["migrate", "train.py", *arguments, "--", *broken.args])
-    return Found(broken, code, json.loads(answer.read_text(encoding="utf-8")))
+NAMES = {str(broken): broken for broken in BROKEN}
+
+
+def search(name: str) -> Record:
+    """Let ``migrate`` look for what is broken, in a copy of the program."""
+    broken = NAMES[name]
+    with tempfile.TemporaryDirectory() as made:
+        folder = Path(made).resolve()
+        project = folder / "project"
+        shutil.copytree(FIXTURES / broken.program / "before", project)
+        (project / "pyproject.toml").touch()
+        answer = folder / "answer.json"
+        arguments = ["--dry-run", "-q", "-o", str(answer), *broken.options]
+        with (
+            _written_wrongly(broken) as places,
+            contextlib.chdir(project),
+            mock.patch.dict(os.environ),
+        ):
+            os.environ["FSDP_MIGRATE_STATE"] = str(folder / "state")
+            code = parser.run(["migrate", "train.py", *arguments, "--", *broken.args])
+        said = json.loads(answer.read_text(encoding="utf-8"))
+    return {"code": code, "places": sorted(places), **said}
 
 
 @contextlib.contextmanager
-def _written_wrongly(broken: Broken) -> Iterator[None]:
+def _written_wrongly(broken: Broken) -> Iterator[set[str]]:
+    """While it lasts, what the rewriter writes is broken; the lines of the statements with it."""
     right = apply.apply_edits
     seen = False
+    places: set[str] = set()
 
-    def wrong(*arguments: Any, **options: Any) -> bytes:
+    def wrong(module: Module, *arguments: Any, **options: Any) -> bytes:
         nonlocal seen
-        text = right(*arguments, **options)
-        seen |= broken.old.encode() in text
-        return text.replace(broken.old.encode(), broken.new.encode())
+        text = right(module, *arguments, **options).decode()
+        seen |= broken.old in text
+        text = text.replace(broken.old, broken.new)
+        places.update(f"{module.display}:{line}" for line in _statements(text, broken.new))
+        return text.encode()
 
     with mock.patch.object(apply, "apply_edits", wrong):
-        yield
+        yield places
     assert seen, f"nothing like {broken.old!r} is written for {broken.program}"
 
 
-def main(words: Sequence[str]) -> int:
-    chosen = [b for b in BROKEN if not words or any(word in str(b) for word in words)]
-    found = []
-    for broken in chosen:
-        with tempfile.TemporaryDirectory() as folder:
-            found.append(search(broken, Path(folder)))
-        print(found[-1].line, flush=True)
-    named = sum(each.names_the_site for each in found)
-    well = sum(each.ends_well for each in found)
-    print(f"{len(found)} programs: the site is named in {named}, {well} end well")
-    return int(named < len(found) or well < len(found))
+def _statements(text: str, piece: str) -> Iterator[int]:
+    """The lines of the statements that a piece of the text stands in."""
+    lines = [n for n, line in enumerate(text.splitlines(), 1) if piece and piece in line]
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.stmt) and not hasattr(node, "body"):
+            covered = range(node.lineno, (node.end_lineno or node.lineno) + 1)
+            if any(line in covered for line in lines):
+                yield from covered
+
+
+# -- telling --------------------------------------------------------------------------------------
+
+HEAD = row("program", "broken", "written", "named", "evidence", "end", "attempts", "s")
+HEAD += "\n|---|---|---|---|---|---|--:|--:|"
+
+
+def evidence(record: Record) -> str:
+    """Why the second attempt was what it was."""
+    return record["attempts"][1]["why"] if len(record["attempts"]) > 1 else ""
+
+
+def names_the_site(broken: Broken, record: Record) -> bool:
+    """Whether the evidence of the first failure names a site of the rules, or the line of what is
+    broken."""
+    why = evidence(record)
+    place, new_code, _ = why.partition(" of the new code")
+    if new_code:
+        return place in record["places"]
+    return any(code in why for code in broken.codes)
+
+
+def ends_well(record: Record) -> bool:
+    """Whether it ended with the same training, or with the model of the site left."""
+    return record["code"] in (0, 1) and not record["stopped"]
+
+
+def line(broken: Broken, record: Record) -> str:
+    trained = [attempt for attempt in record["attempts"] if attempt["reports"]]
+    end = "same training"
+    if record["left"] or not record["same_training"]:
+        end = "left"
+    elif record["at_run_time"]:
+        end = "same training, run-time form"
+    return row(
+        broken.program,
+        broken.codes[0],
+        f"`{broken.new}`" if broken.new else "nothing",
+        "yes" if names_the_site(broken, record) else "**no**",
+        evidence(record),
+        end if ends_well(record) else f"**{record['stopped'] or 'undecided'}**",
+        len(trained),
+        f"{record['seconds']:.0f}",
+    )
+
+
+def main(arguments: Sequence[str]) -> int:
+    asked = records.asked("tests.attempts.broken", __doc__, arguments)
+    names = records.chosen(list(NAMES), asked.words)
+    print(HEAD)
+    for name, record in records.measured(TABLE, names, search, again=asked.again):
+        print(line(NAMES[name], record), flush=True)
+    found = {NAMES[name]: record for name, record in records.kept(TABLE, list(NAMES)).items()}
+    named = sum(names_the_site(*each) for each in found.items())
+    well = sum(map(ends_well, found.values()))
+    told = f"{len(found)} programs: the site is named in {named}, {well} end well."
+    print(f"\n{told}")
+    rows = [line(*each) for each in found.items()]
+    records.renew(TABLE, [HEAD, *rows, "", told, records.revisions([*found.values()])])
+    return int(named < NAMED or well < len(found))
 
 
 if __name__ == "__main__":

@@ -86,6 +86,46 @@ def test_files_outside_of_the_tree_are_no_suspects(suspects: Suspects) -> None:
     assert units(suspects, endings={"after": crash(frame(outside, 3))}) == []
 
 
+def test_what_was_not_sharded_comes_before_a_later_line(suspects: Suspects) -> None:
+    failed = gate("placement", "sharding", Status.FAIL)
+    said = {"gates": (failed,), "pointed": {("placement", ""): (WRAP_A,)}}
+    assert units(suspects, endings={"after": crash(frame("train.py", 8))}, **said) == [0, 1]
+    # While a model is being sharded, what is not sharded yet is no evidence.
+    assert units(suspects, endings={"after": crash(frame("train.py", 7))}, **said) == [1, 0]
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "first"),
+    [
+        ("Net", "reshard", 0),
+        ("Net", "set_requires_gradient_sync", 0),
+        ("Net", "no_parameters", 1),
+        ("Other", "reshard", 1),
+    ],
+)
+def test_a_model_that_is_asked_for_what_only_a_sharded_one_has(
+    suspects: Suspects, kind: str, name: str, first: int
+) -> None:
+    says = f"AttributeError: '{kind}' object has no attribute '{name}'"
+    ending = dataclasses.replace(crash(frame("train.py", 8)), says=says)
+    made = Made(0, "train.py", Span(1, 4, 1, 13), "Net", {}, (), 0)
+    found = units(suspects, endings={"after": ending}, observed=Observed(made=(made,)))
+    assert found[0] == first
+
+
+@pytest.mark.parametrize(("line", "found"), [(5, [1]), (4, []), (99, [])])
+def test_an_error_from_what_is_left_is_its_model_s(
+    suspects: Suspects, line: int, found: list[int]
+) -> None:
+    """Line 5 of the new code is line 3 of the old, where a site is left."""
+    left = dataclasses.replace(suspects, left={site("FSDP406", 3): 1})
+    full = frame("train.py", 3) + frame("train.py", line) + frame("<installed>/torch/a.py", 9)
+    every = left.of(report(Verdict.AFTER_FAILED, endings={"after": crash(full)}))
+    named = [s.unit for s in every if "is left for you" in s.evidence]
+    assert named == found
+    assert not found or every[0].evidence.startswith("FSDP406 at train.py:3, FSDP() is left for")
+
+
 def test_where_ranks_hang(suspects: Suspects) -> None:
     trace = RankTrace(0, "all_gather", 3, "all_gather", ("train.py:7 in main", "x.py:1 in f"))
     ending = Ending(end=End.HUNG, folder=Path(), logs=Path(), seconds=1.0, ranks=(trace,))
@@ -99,6 +139,13 @@ def test_gates_in_their_order_failures_first(suspects: Suspects) -> None:
     found = suspects.of(report(Verdict.DIFFERENT, gates=(cost, failed), pointed=pointed))
     assert [s.unit for s in found] == [1, 0]
     assert found[0].evidence.startswith("gradient clipping points at FSDP401 at train.py:6")
+
+
+def test_how_often_gradients_are_reduced_comes_before_other_numbers(suspects: Suspects) -> None:
+    names = ("clipping", "collectives", "trajectory")
+    gates = tuple(gate(name, name, Status.FAIL) for name in names)
+    pointed = {("clipping", ""): (CLIP_B,), ("collectives", ""): (WRAP_A,)}
+    assert units(suspects, gates=gates, pointed=pointed) == [0, 1]
 
 
 def test_without_any_evidence_what_the_run_made(suspects: Suspects) -> None:

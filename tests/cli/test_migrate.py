@@ -91,7 +91,8 @@ def broken(monkeypatch: pytest.MonkeyPatch, old: bytes, new: bytes) -> None:
 
 
 def test_what_trains_the_same_is_written(run: Command, script: Path) -> None:
-    answer = run("migrate", "train.py", "-o", "answer.json", "-o", "answer.md")
+    outputs = ("-o", "answer.json", "-o", "answer.md", "-o", "answer.html")
+    answer = run("migrate", "train.py", *outputs)
     assert answer.code == 0, answer.err
     after = script.read_text()
     assert GENERATOR in after
@@ -103,6 +104,9 @@ def test_what_trains_the_same_is_written(run: Command, script: Path) -> None:
     assert said["written"] == ["train.py"]
     assert [attempt["passes"] for attempt in said["attempts"]] == [True]
     assert "| 1 | everything is written out | PASS, same training" in Path("answer.md").read_text()
+    page = Path("answer.html").read_text()
+    assert "MIGRATED</span>same training</h1>" in page
+    assert page.count("<svg") == 2  # what verify draws of the attempt that was taken
 
     again = run("migrate", "train.py")
     assert again.code == 0
@@ -227,7 +231,7 @@ def test_what_has_no_fsdp1_is_not_trained(run: Command, script: Path) -> None:
         (["none.py"], "none.py: no such script"),
         (["train.py", "--budget", "soon"], "--budget must be a time such as 90s, 10m or 1h"),
         (["train.py", "--attempts", "0"], "not between 1 and"),
-        (["train.py", "-o", "answer.xml"], "must end in one of .txt, .json, .md"),
+        (["train.py", "-o", "answer.xml"], "must end in one of .txt, .json, .md, .html"),
         (["train.py", "-o", "no/where.md"], "is not a directory"),
         ([], "give a SCRIPT, or name functions"),
     ],

@@ -17,6 +17,7 @@ import pytest
 
 from fsdp_migrate.cli import parser, process, verify
 from fsdp_migrate.cli.options import Verify
+from fsdp_migrate.cli.trees import locate_script
 from fsdp_migrate.verify.compare.observed import Observed
 from tests.helpers.commandline import DEMO, ROOT, Command, answering
 
@@ -120,6 +121,28 @@ def test_the_working_directory_may_be_named_as_a_tree(
         assert plan.before == tmp_path / "project"
         assert plan.after.name == "project"
         assert sources(plan.after) != sources(plan.before)
+
+
+@pytest.mark.parametrize(
+    ("here", "module", "workdir"),
+    [
+        ("src", "trainer.main", "src"),
+        ("src", "trainer", "src"),
+        (".", "src.trainer.main", "."),
+        ("src/trainer", "src.trainer.main", "."),
+    ],
+)
+def test_a_module_is_looked_for_below_the_working_directory_first(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, here: str, module: str, workdir: str
+) -> None:
+    package = tmp_path / "src" / "trainer"
+    package.mkdir(parents=True)
+    (tmp_path / "pyproject.toml").touch()
+    for name in ("__init__.py", "__main__.py", "main.py"):
+        (package / name).touch()
+    monkeypatch.chdir(tmp_path / here)
+    found = locate_script(f"module:{module}", None)
+    assert found == (tmp_path, f"module:{module}", workdir)
 
 
 @pytest.mark.parametrize(

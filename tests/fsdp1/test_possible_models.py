@@ -89,6 +89,34 @@ def test_no_sync_of_any_model_needs_no_review() -> None:
     assert [d.outcome for d in result.decisions if d.site.doubt] == [Outcome.REWRITTEN]
 
 
+EITHER = """\
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP, ShardingStrategy
+from torch.nn.parallel import DistributedDataParallel as DDP
+
+
+def build(net, sharded):
+    return FSDP(net, sharding_strategy=ShardingStrategy.{strategy}) if sharded else DDP(net)
+
+
+def accumulate(net, sharded, first, second):
+    model = build(net, sharded)
+    with model.no_sync():
+        model(first).sum().backward()
+    model(second).sum().backward()
+"""
+
+
+@pytest.mark.parametrize(
+    ("strategy", "context"),
+    [("FULL_SHARD", "no_sync_of_any"), ("SHARD_GRAD_OP", "no_sync_of_any_unsharded")],
+)
+def test_ddp_has_its_own_no_sync(strategy: str, context: str) -> None:
+    _, after = migrate({"steps.py": EITHER.format(strategy=strategy)})
+    assert f"    with {context}(model):" in after["steps.py"]
+    assert f"def {context}(model: nn.Module)" in after["steps.py"]
+    assert ("set_reshard_after_backward" in after["steps.py"]) is (strategy != "FULL_SHARD")
+
+
 @pytest.mark.parametrize(
     "call", ["net.summon_full_params()", "net.check_is_root()", "net.fsdp_modules(net, alone)"]
 )

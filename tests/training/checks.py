@@ -348,7 +348,7 @@ def parameters_stay_gathered_between_micro_batches_when_asked() -> None:
     contexts: list[tuple[bool, Callable[[Any], AbstractContextManager[None]]]] = [
         (True, support.no_sync_unsharded),
         (False, support.no_sync),
-        (True, lambda model: support.no_sync_of_any(model, keep_unsharded=True)),
+        (True, support.no_sync_of_any_unsharded),
         (False, support.no_sync_of_any),
     ]
     for keep, context in contexts:

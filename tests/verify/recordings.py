@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from fsdp_migrate.verify.compare.evidence import Evidence
@@ -61,6 +61,7 @@ class Run:
     clip: float | None = 1.0
     dtype: str = "float32"
     gradient_scale: float = 1.0
+    scales: Mapping[str, float] = dataclasses.field(default_factory=dict)
     scatters: int = 2
     gathers: int = 5
     names: tuple[str, ...] = NAMES
@@ -80,7 +81,7 @@ class Run:
         for number in range(self.steps):
             gradients = {
                 n: [
-                    shaken((w - t) * self.gradient_scale)
+                    shaken((w - t) * self.gradient_scale * self.scales.get(n, 1.0))
                     for w, t in zip(weights[n], targets[n], strict=True)
                 ]
                 for n in self.names

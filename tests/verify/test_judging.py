@@ -118,6 +118,23 @@ def test_a_change_in_the_program_is_named(changes: dict[str, object], expected: 
     assert cause(evidence(**changes)) == expected
 
 
+@pytest.mark.parametrize(
+    ("scales", "before"),
+    [
+        ((2.0, 2.0, 2.0), False),  # a clip by another norm
+        ((1.0, 2.0, 2.0), False),  # of which some parameters are not clipped
+        ((1.0, 2.0, 3.0), True),
+    ],
+)
+def test_gradients_that_no_clip_makes_differ_before_it(
+    scales: tuple[float, ...], before: bool
+) -> None:
+    judgement = judge(evidence(scales=dict(zip(NAMES, scales, strict=True))))
+    assert judgement.first_failure is not None
+    assert judgement.first_failure.key == "clipping"
+    assert judgement.first_failure.says.endswith("differ before it") is before
+
+
 @pytest.mark.parametrize(("regions", "dearer"), [(0, "memory"), (1, "memory"), (3, "time")])
 def test_activations_that_are_kept_or_computed_again_are_another_cost(
     regions: int, dearer: str
@@ -145,6 +162,18 @@ def test_one_more_gather_for_the_root_is_expected_of_fsdp2() -> None:
     judgement = judge(evidence(gathers=6))
     assert judgement.first_failure is None
     assert [gate.key for gate in judgement.gates if gate.expected] == ["collectives"]
+
+
+@pytest.mark.parametrize(("evaluated", "gathers", "dearer"), [(0, 7, True), (1, 7, False)])
+def test_more_gathers_beside_an_evaluation(evaluated: int, gathers: int, dearer: bool) -> None:
+    """Only an evaluation of what is trained makes FSDP2 gather more; a teacher's does not."""
+    plain = evidence(gathers=gathers)
+    after = with_steps(plain.after, evaluation_inputs=((5,),) * WORLD, evaluated=evaluated)
+    judgement = judge(dataclasses.replace(plain, after=after))
+    assert (judgement.first_cost is not None) is dearer
+    many = evidence(gathers=50)
+    after = with_steps(many.after, evaluation_inputs=((5,),) * WORLD, evaluated=1)
+    assert judge(dataclasses.replace(many, after=after)).first_cost is not None
 
 
 def test_gradients_are_judged_where_nothing_is_clipped() -> None:

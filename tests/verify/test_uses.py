@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from fsdp_migrate.cli.study import study
+from fsdp_migrate.verify.compare.blame import point
 from fsdp_migrate.verify.compare.gate import Question
 from fsdp_migrate.verify.compare.observed import Made, Observed, Span, Use, read, together
 from fsdp_migrate.verify.compare.sites import account
@@ -230,6 +231,43 @@ def test_every_format_says_what_was_not_seen_and_what_a_gate_points_at(tree: Pat
     plain = against_sites(dataclasses.replace(report, observed=Observed(KNOWN)), study(tree))
     assert not plain.caveat
     assert "used FSDP1 at 4 places, each a site" in " ".join(text.render(plain).split())
+
+
+AVERAGED = """\
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+
+def train(net, average):
+    model = FSDP(net)
+    with FSDP.summon_full_params(model):
+        average.start(model)
+    with FSDP.summon_full_params(model, writeback=False):
+        average.add(model)
+    with FSDP.summon_full_params(model, writeback=True):
+        average.give(model)
+
+
+def elsewhere(model):
+    with FSDP.summon_full_params(model, recurse=True):
+        print(model)
+"""
+
+
+@pytest.mark.parametrize(
+    ("step", "lines"), [(None, [6, 8, 10]), (1, [6, 8, 10]), (5, [8, 6, 10]), (9, [10, 8, 6])]
+)
+def test_a_gate_points_first_at_what_ran_just_before(
+    tmp_path: Path, step: int | None, lines: list[int]
+) -> None:
+    (tmp_path / "train.py").write_text(AVERAGED)
+    calls = ("(model)", "(model, writeback=False)", "(model, writeback=True)")
+    uses = [
+        use("summon_full_params", f"FSDP.summon_full_params{c}", source=AVERAGED, first_step=first)
+        for c, first in zip(calls, (0, 4, 8), strict=True)
+    ]
+    gate = Question("held", "weights kept besides").fails("otherwise", step=step)
+    pointed = point([gate], study(tmp_path), Observed(tuple(uses)))
+    assert [site.span.line for site in pointed["held", ""]] == lines
 
 
 # --- programs ------------------------------------------------------------------------------------

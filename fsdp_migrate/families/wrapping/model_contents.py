@@ -50,6 +50,7 @@ class Contents:
 
     externals: set[str] = field(default_factory=set)
     classes: list[Class] = field(default_factory=list)
+    buffers: list[ast.Call] = field(default_factory=list)  # that register one
     complete: bool = True  # False: part of the model is made by code that cannot be followed
     from_library: bool = False  # it is, or has, a language model of a library
 
@@ -129,6 +130,8 @@ def _body(
 def _callee(
     call: ast.Call, module: Module, study: Study, result: Contents, seen: set[ast.AST]
 ) -> None:
+    if isinstance(call.func, ast.Attribute) and call.func.attr == "register_buffer":
+        result.buffers.append(call)
     for value in study.values(call.func, module):
         match value:
             case Class():
@@ -199,7 +202,10 @@ def may_have_float_buffers(node: ast.expr, module: Module, study: Study) -> bool
     suspects = (*BUFFERED_LAYERS, ".load", ".Buffer")
     if any(part in name for name in found.externals for part in suspects):
         return True
-    return any(not _is_whole(c) for c, _ in study.tracer.calls_named("register_buffer"))
+    # Those of the model, whose files need not be among those that are read for FSDP1; and others,
+    # which somebody may give to it.
+    elsewhere = (call for call, _ in study.tracer.calls_named("register_buffer"))
+    return not all(map(_is_whole, (*found.buffers, *elsewhere)))
 
 
 def _is_whole(call: ast.Call) -> bool:

@@ -49,6 +49,8 @@ def entering(session: Session, module: torch.nn.Module, args: Any, kwargs: Any) 
     modes = session.modes if trains else session.evaluation_modes
     session.attempt("mode", lambda: modes.append(mode_of(module)))
     session.attempt("inputs", lambda: taken.append(fingerprint((args, kwargs))))
+    if not trains:
+        session.evaluated += any(p.requires_grad for p in module.parameters())
     return True
 
 

@@ -73,6 +73,7 @@ class Session:
         self.inputs: list[int] = []
         self.evaluation_inputs: list[int] = []
         self.evaluation_outputs: list[list[float]] = []
+        self.evaluated = 0
         self.modes: list[list[int]] = []
         self.evaluation_modes: list[list[int]] = []
         self.batches: list[int] = []
@@ -150,6 +151,7 @@ class Session:
             "inputs": self.inputs,
             "evaluation_inputs": self.evaluation_inputs,
             "evaluation_outputs": self.evaluation_outputs,
+            "evaluated": self.evaluated,
             "batches": self.batches,
             "modes": self.modes,
             "evaluation_modes": self.evaluation_modes,
@@ -165,7 +167,7 @@ class Session:
         self.losses, self.clips, self.batches = [], [], []
         self.inputs, self.evaluation_inputs, self.evaluation_outputs = [], [], []
         self.modes, self.evaluation_modes = [], []
-        self.recomputed = 0
+        self.recomputed = self.evaluated = 0
         self.collectives, self.collective_bytes = Counter(), Counter()
         return facts
 

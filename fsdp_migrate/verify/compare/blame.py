@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from fsdp_migrate.verify.compare.gate import Gate, Status
@@ -26,6 +26,7 @@ _SAVED = ("FSDP302", "FSDP304", "FSDP310", "FSDP301", "FSDP309")
 _LOADED = ("FSDP303", "FSDP305", *_SAVED)
 
 _POINTERS = (
+    _Pointer("clipping", "differ before it", ("FSDP402", "FSDP420", "FSDP401")),
     _Pointer("clipping", "", ("FSDP401",)),
     _Pointer("gradients-present", "", ("FSDP402", "FSDP420", *_CONSTRUCTORS)),
     _Pointer("gradient", "", ("FSDP420", "FSDP419", "FSDP417", "FSDP402")),
@@ -43,8 +44,13 @@ _POINTERS = (
     _Pointer("drawn", "", ("FSDP111", "FSDP110", *_CONSTRUCTORS)),
     _Pointer("buffers", "", ("FSDP203", "FSDP202", *_CONSTRUCTORS)),
     _Pointer("first-loss", "", ("FSDP202",)),
+    _Pointer("updated-buffers", "", ("FSDP203", "FSDP202", *_CONSTRUCTORS)),
     _Pointer("evaluation", "", ("FSDP408", "FSDP306", "FSDP407")),
+    _Pointer("last-evaluation", "", ("FSDP408", "FSDP306", "FSDP407")),
+    _Pointer("held", "", ("FSDP306", "FSDP407", "FSDP408")),
+    _Pointer("left", "", ("FSDP306", "FSDP303")),
     _Pointer("optimizer-state", "", _LOADED),
+    _Pointer("restored-state", "", _LOADED),
     _Pointer("saved", "", _SAVED),
 )
 _RESUMED = "resumed"  # the part of gates that look at runs which start from a checkpoint
@@ -56,13 +62,14 @@ def point(
     """The sites that each gate which did not pass points at, by its key and part. A gate that
     points at none is left out: the recording does not tell.
 
-    Sites that the run came by are preferred to those that it did not.
+    Sites that the run came by are preferred to those that it did not; where a gate tells in which
+    step something was first otherwise, those come first that the run first came by just before.
     """
-    ran = frozenset(_that_ran(study, observed))
+    ran = _that_ran(study, observed)
     found = {}
     for gate in gates:
         if gate.status in (Status.FAIL, Status.COST, Status.VOID):
-            sites = _sites(_codes(gate), study, ran)
+            sites = _sites(gate, study, ran)
             if sites:
                 found[gate.key, gate.part] = sites
     return found
@@ -75,21 +82,29 @@ def _codes(gate: Gate) -> tuple[str, ...]:
     return next(likely, ())
 
 
-def _sites(
-    codes: tuple[str, ...], study: Study, ran: frozenset[KnownSite]
-) -> tuple[KnownSite, ...]:
-    for code in codes:
+def _sites(gate: Gate, study: Study, ran: Mapping[KnownSite, int]) -> tuple[KnownSite, ...]:
+    for code in _codes(gate):
         sites = tuple(s for s in study.sites if s.code == code and not s.edited)
         if sites:
-            return tuple(site for site in sites if site in ran) or sites
+            there = sorted((s for s in sites if s in ran), key=lambda s: _until(gate.step, ran[s]))
+            return tuple(there) or sites
     return ()
 
 
-def _that_ran(study: Study, observed: Observed) -> Iterator[KnownSite]:
-    """The sites that the run of the original came by, and those of its constructors' arguments."""
+def _until(step: int | None, first: int) -> tuple[bool, int]:
+    """How far a step is from the one in which something ran first: what ran later comes last."""
+    return (False, 0) if step is None else (first > step, abs(step - first))
+
+
+def _that_ran(study: Study, observed: Observed) -> dict[KnownSite, int]:
+    """The sites that the run of the original came by, and those of its constructors' arguments,
+    each with how many optimizer steps there had been then."""
     made = {f"{each.file}:{each.span.line}" for each in observed.made}
-    used = {site for sites in matches(observed, study).values() for site in sites}
+    found: dict[KnownSite, int] = {}
+    for use, sites in matches(observed, study).items():
+        for site in sites:
+            found[site] = min(use.first_step, found.get(site, use.first_step))
     for site in study.sites:
-        argument = site.code.startswith(("FSDP1", "FSDP2"))
-        if site in used or (argument and made & {*site.constructors}):
-            yield site
+        if site.code.startswith(("FSDP1", "FSDP2")) and made & {*site.constructors}:
+            found.setdefault(site, 0)
+    return {site: found[site] for site in study.sites if site in found}

@@ -26,7 +26,7 @@ from fsdp_migrate.verify.compare.recording import (
 from fsdp_migrate.verify.compare.sketch import Sketch
 from fsdp_migrate.verify.inject.config import ENDED
 
-SCHEMA = 5
+SCHEMA = 6
 """The record format this reader knows. Must equal the writer's."""
 
 Event = dict[str, Any]
@@ -263,6 +263,7 @@ def _step(events: list[Event]) -> Step:
         evaluation_outputs=tuple(
             tuple((v[0], v[1], v[2]) for v in event["evaluation_outputs"]) for event in events
         ),
+        evaluated=events[0]["evaluated"],
         modes=tuple(tuple((m[0], m[1], m[2]) for m in event["modes"]) for event in events),
         evaluation_modes=tuple(
             tuple((m[0], m[1], m[2]) for m in event["evaluation_modes"]) for event in events

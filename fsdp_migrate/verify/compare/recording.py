@@ -156,6 +156,8 @@ class Step:
     """Of the slowest rank."""
     evaluation_modes: tuple[tuple[Mode, ...], ...] = ()
     """Of the model at every other forward."""
+    evaluated: int = 0
+    """Forwards on rank 0 of models that are trained, without gradients."""
     recomputed: tuple[int, ...] = ()
     """How many regions activation checkpointing computed again in backward."""
 

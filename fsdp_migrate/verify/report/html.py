@@ -27,10 +27,11 @@ _KINDS = ("good", "bad", "open")
 def render(report: Report) -> str:
     """The page."""
     title = f"{report.word}: {report.program}"
-    return page(title, str(__package__), "\n".join(_body(report)))
+    return page(title, str(__package__), "\n".join(body(report)))
 
 
-def _body(report: Report) -> Iterator[str]:
+def body(report: Report) -> Iterator[str]:
+    """The lines of what the page shows."""
     yield f'<header class="{_KINDS[report.exit_code]}">'
     yield f'<h1><span class="chip">{report.word}</span>{text(report.title)}</h1>'
     yield f'<p class="lead">{text(report.says)}</p>'

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import math
 from collections.abc import Callable, Mapping, Sequence
 
@@ -51,6 +52,7 @@ def gradient_ceiling(evidence: Evidence, most: float) -> float:
 
 
 _FINE_LOSS = 1e-4
+_SMALL, _APART = 0.01, 1.01  # shares: of the largest gradient, and of factors
 _FEW = 3
 
 
@@ -176,7 +178,26 @@ def same_clipping(evidence: Evidence) -> Gate:
     hint = (
         "the norm is taken over other gradients: over local shards, per unit, or differently scaled"
     )
+    if not judged.ok and _differ_by_more_than_clips_can(evidence, b):
+        says += ", of gradients that differ before it"
+        hint = "a clip scales all that it takes alike, and these differ by more: in their sum, say"
     return asked.judge(judged, says, hint, ok=judged.ok)
+
+
+def _differ_by_more_than_clips_can(evidence: Evidence, after: Step) -> bool:
+    """Whether gradients differ by more factors than there are clips that scale some of them, and
+    one for those that no clip scales. Where ranks clip by norms of their own, nobody can tell."""
+    if _clipped_apart(after) is not None:
+        return False
+    mine, theirs = evidence.before.first_gradients.whole, evidence.after.first_gradients.whole
+    largest = max((sketch.norm for sketch in mine.values()), default=0.0)
+    factors = sorted(
+        theirs[name].norm / sketch.norm
+        for name, sketch in mine.items()
+        if name in theirs and sketch.norm > _SMALL * largest
+    )
+    others = sum(y > _APART * x for x, y in itertools.pairwise(factors))
+    return others > len(clippings(after.clips[0]))
 
 
 def _bounds_apart(

@@ -26,9 +26,10 @@ def same_traffic(evidence: Evidence) -> Gate:
 
     Another number of gathers is the same training at another cost; another number of reductions a
     unit is not, for gradients then add up elsewhere. Gathers may exceed the original's by one per
-    root and micro-batch: FSDP2 reshards the root when it is told to, FSDP1 does not. Sizes differ
-    by padding and are not compared. Clipping, evaluation and the program's own collectives are left
-    out.
+    root and micro-batch: FSDP2 reshards the root when it is told to, FSDP1 does not. In a step that
+    evaluates what is trained they may exceed it by one a unit as well; a teacher's units are never
+    gathered in backward. Sizes differ by padding and are not compared. Clipping, evaluation and the
+    program's own collectives are left out.
     """
     asked = Question("collectives", "collectives")
     before, after = evidence.before, evidence.after
@@ -43,7 +44,7 @@ def same_traffic(evidence: Evidence) -> Gate:
         for family in (_SCATTER, _GATHER, _REDUCE):
             here = {d: c for (f, d), c in mine.items() if f == family}
             there = {d: c for (f, d), c in theirs.items() if f == family}
-            evaluated = family == _GATHER and any(map(len, b.evaluation_inputs))
+            evaluated = family == _GATHER and b.evaluated > 0
             if set(here) != set(there) and not (evaluated and set(here) <= set(there)):
                 says = f"step {n + 1}: {family} in {_dtypes(here)} before, {_dtypes(there)} after"
                 hint = "the mixed-precision policy differs (param_dtype, reduce_dtype)"
@@ -56,7 +57,8 @@ def same_traffic(evidence: Evidence) -> Gate:
                 if not _as_often_a_unit(x, y, evidence):
                     return asked.fails(says, hint=_hint(family, x, y))
                 continue
-            spare = _roots(after) * len(a.losses[0]) + (len(after.units) if evaluated else 0)
+            spare = _roots(after) * len(a.losses[0])
+            spare += len(_trained_units(after)) if evaluated else 0
             if not x <= y <= x + spare:
                 cost = cost or asked.costs(says, hint=_hint(family, x, y))
             elif y > x:
