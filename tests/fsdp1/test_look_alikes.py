@@ -371,9 +371,14 @@ OTHER_MODELS = {
     "a subclass of fairscale's": f"{FAIRSCALE}\n\nclass Sharded(FSDP):\n    pass\n\n\n"
     "def other(net):\n    return Sharded(net)\n",
     "the project's own": f"{OWN}\n\ndef other(net):\n    return FSDP(net)\n",
-    "a class that has the methods": "class Sharded:\n    def clip_grad_norm_(self, limit): ...\n"
-    "    def state_dict(self): ...\n\n\ndef other(net):\n    return Sharded()\n",
+    "a class that has the methods": "class Sharded:\n    def state_dict(self): ...\n\n\n"
+    "def other(net):\n    return Sharded()\n",
 }
+OWN_METHODS = (
+    "class Sharded:\n    group = None\n    process_group = None\n    rank = 0\n\n"
+    "    def clip_grad_norm_(self, limit): ...\n\n    def no_sync(self): ...\n\n\n"
+    "def other(net):\n    return Sharded()\n"
+)
 EITHER = (
     "from other import other\n\n\n"
     "def wrap(net):\n    from torch.distributed.fsdp import FullyShardedDataParallel as FSDP\n\n"
@@ -385,6 +390,9 @@ EITHER = (
 @pytest.mark.parametrize("asked", ["model.clip_grad_norm_(1.0)", "save(model.state_dict())"])
 @pytest.mark.parametrize("other", OTHER_MODELS.values(), ids=OTHER_MODELS)
 def test_a_model_that_either_class_may_make_is_left_with_the_reason(other: str, asked: str) -> None:
+    if "class Sharded:" in other and "clip" in asked:
+        other = other.replace("state_dict(self)", "clip_grad_norm_(self, limit)")
+        other = other.replace("Sharded", "MyFSDP")
     source = f"{EITHER}    {asked}\n"
     result, after = migrate({"example.py": source, "other.py": other})
     assert {d.outcome for d in result.decisions} == {Outcome.LEFT}
@@ -392,6 +400,52 @@ def test_a_model_that_either_class_may_make_is_left_with_the_reason(other: str, 
     assert unmarked(after["example.py"]) == source
     assert after["other.py"] == other
     assert not migrate(after)[0].changes
+
+
+@pytest.mark.parametrize("asked", ["model.clip_grad_norm_(1.0)", "model.summon_full_params()"])
+def test_what_ends_an_fsdp2_program_holds_nothing_back(asked: str) -> None:
+    own = OWN_METHODS.replace("no_sync", "summon_full_params")
+    result, after = migrate({"example.py": f"{EITHER}    {asked}\n", "other.py": own})
+    assert "return fully_shard(net)" in after["example.py"]
+    (left,) = (d for d in result.decisions if d.outcome is Outcome.LEFT)
+    assert left.code == CODE
+    assert after["example.py"].endswith(f"    {asked}\n")
+    assert "# TODO(fsdp-migrate FSDP105)" in after["example.py"]
+
+
+def test_what_is_passed_over_without_an_error_holds_its_model_back() -> None:
+    asked = "try:\n        model.clip_grad_norm_(1.0)\n    except AttributeError:\n        pass"
+    source = f"{EITHER}    {asked}\n"
+    _, after = migrate({"example.py": source, "other.py": OWN_METHODS})
+    assert unmarked(after["example.py"]) == source
+
+
+@pytest.mark.parametrize(
+    ("asked", "new"),
+    [
+        ("process_group", "dist.group.WORLD"),
+        ("rank", "dist.get_rank()"),
+        ("world_size", "dist.get_world_size()"),
+    ],
+)
+def test_a_group_is_that_of_all_ranks_or_the_other_objects_own(asked: str, new: str) -> None:
+    own = OWN_METHODS.replace("group = None", "world_size = 1", 1)
+    source = f"{EITHER}    return model.{asked}\n"
+    result, after = migrate({"example.py": source, "other.py": own})
+    assert {d.outcome for d in result.decisions} == {Outcome.REWRITTEN}
+    assert (
+        f"return ({new} if isinstance(model, FSDPModule) else model.{asked})" in after["example.py"]
+    )
+    assert not migrate(after)[0].changes
+
+
+def test_a_compiled_model_has_no_class_that_tells_its_group() -> None:
+    source = (
+        f"import torch\n{EITHER}    model = torch.compile(model)\n    return model.process_group\n"
+    )
+    result, after = migrate({"example.py": source, "other.py": OWN_METHODS})
+    assert "isinstance" not in after["example.py"]
+    assert Outcome.LEFT in {d.outcome for d in result.decisions}
 
 
 # Where a model is told apart, or what is done is right for both.

@@ -41,7 +41,7 @@ def choice(
     sharded: the code for a sharded model; own: the model's own method, as it was.
     is_whole: the model itself is sharded, not only parts of it.
     """
-    if is_whole and not _compiles(study):
+    if is_whole and not compiles(study):
         name = proposal.name(module, PACKAGE, "FSDPModule", near)
         return Choice(code("isinstance({m}, {n})", m=model, n=name), sharded, own)
     name = proposal.name(module, "torch.nn.parallel", "DistributedDataParallel", near)
@@ -54,7 +54,7 @@ def by_group(sharded: Code, own: Code, module: Module, near: ast.AST, proposal: 
     return Choice(code("{d}.is_initialized()", d=dist), sharded, own)
 
 
-def _compiles(study: Study) -> bool:
+def compiles(study: Study) -> bool:
     """Whether any file may compile a model: what ``torch.compile`` gives is no ``FSDPModule``."""
     return any(
         module.mentions("compile") and COMPILED.search(module.source.text) is not None
