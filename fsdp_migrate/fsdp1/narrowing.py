@@ -17,7 +17,7 @@ from fsdp_migrate.analysis.tracing.setting_facts import SettingFacts
 from fsdp_migrate.analysis.tracing.tracer import Tracer
 from fsdp_migrate.analysis.values import Class, Computed, Display, Made, Unknown, Value
 from fsdp_migrate.fsdp1 import api as fsdp1
-from fsdp_migrate.fsdp1 import class_questions, model_values, unwrapping
+from fsdp_migrate.fsdp1 import class_questions, kept_parameters, model_values, unwrapping
 from fsdp_migrate.fsdp1.predicates import Predicates
 from fsdp_migrate.syntax.trees import last_part
 
@@ -80,6 +80,11 @@ class Narrowing:
         return False if False in verdicts else (True if True in verdicts else None)
 
     def _tests(self, node: ast.expr, module: Module) -> frozenset[Test]:
+        found = self._of_path(node, module)
+        kept = kept_parameters.tests(node, module, self._apart)
+        return found.union(kept) if isinstance(node, ast.Attribute) else found
+
+    def _of_path(self, node: ast.expr, module: Module) -> frozenset[Test]:
         last = last_part(node)
         tested = module.table.tested.get(last, set())
         called = self._predicates.called(module).get(last, set())
