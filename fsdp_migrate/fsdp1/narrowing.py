@@ -74,6 +74,14 @@ class Narrowing:
         """Whether what is made at one place is never used at another, as settings tell."""
         return self._settings.exclude((made, module), (used, user))
 
+    def classes_told(self, node: ast.expr, module: Module) -> Iterator[list[ast.expr]]:
+        """The classes of which what ``node`` uses certainly is one, for each test passed."""
+        for test in self._tests(node, module):
+            match test.node:
+                case ast.Call(func=ast.Name(id="isinstance"), args=[_, asked]) if test.holds:
+                    if not test.crossed or self._stays(test, module):
+                        yield asked.elts if isinstance(asked, ast.Tuple) else [asked]
+
     def verdict(self, node: ast.expr, module: Module) -> bool | None:
         """Whether what ``node`` uses certainly is an FSDP1 model, or is none; None if neither."""
         verdicts = [self._told(test, module) for test in self._tests(node, module)]

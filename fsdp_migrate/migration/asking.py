@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from packaging.version import Version
 
+from fsdp_migrate.families.checkpoints import other_wrappers
 from fsdp_migrate.families.modules import own_classes, process_groups
 from fsdp_migrate.families.names import silent_fallbacks
 from fsdp_migrate.families.subclasses import subclass_methods
@@ -29,6 +30,7 @@ from fsdp_migrate.planning.rule import CODE, LoadedRule
 COMMON = fsdp1.OF_MODELS - fsdp1.ONLY_MODELS  # what many other objects have as well
 LOOK_ALIKE = Construct.parse("look-alike")
 OF_ANY = frozenset({"module", *process_groups.METHODS})  # asked of any object in one form
+STATES = frozenset({"state_dict", "load_state_dict"})
 NAMED = 3  # classes, in a reason
 
 
@@ -156,16 +158,18 @@ def _of_look_alikes(site: Site, study: Study) -> Decision | None:
         return None
     if site.construct == own_classes.CONSTRUCT:
         return None
-    found = study.values(site.receiver, site.module)
-    name = site.construct.attribute
-    others = sorted(filter(None, (model_values.look_alike(v, name, study.tracer) for v in found)))
-    constructors = study.models(site.receiver, site.module).constructors
+    found = study.models(site.receiver, site.module)
+    values, name = study.values(site.receiver, site.module), site.construct.attribute
+    others = sorted(filter(None, (model_values.look_alike(v, name, study.tracer) for v in values)))
+    constructors = found.constructors
     if not others or not constructors:
         return None
     rule = study.registry.rule_for(LOOK_ALIKE)
     named = list(dict.fromkeys(others))
     more = [f"{len(named) - NAMED} more"] if len(named) > NAMED else []
     own = not any(map(fsdp1.is_alike, named))  # a class that only has such a method as well
+    if name in STATES and own and other_wrappers.are_told_apart(found, name, study):
+        return None
     has_it = f", where {name} is another" if not all(map(fsdp1.is_alike, named)) else ""
     ends = own and name in fsdp1.ONLY_MODELS and isinstance(site.reference, ast.Attribute)
     ends = ends and not silent_fallbacks.is_passed_over(site.attribute, site.module, study)

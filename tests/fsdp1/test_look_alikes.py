@@ -371,8 +371,8 @@ OTHER_MODELS = {
     "a subclass of fairscale's": f"{FAIRSCALE}\n\nclass Sharded(FSDP):\n    pass\n\n\n"
     "def other(net):\n    return Sharded(net)\n",
     "the project's own": f"{OWN}\n\ndef other(net):\n    return FSDP(net)\n",
-    "a class that has the methods": "class Sharded:\n    def state_dict(self): ...\n\n\n"
-    "def other(net):\n    return Sharded()\n",
+    "a class of that name": "class MyFSDP:\n    def state_dict(self): ...\n\n"
+    "    def clip_grad_norm_(self, limit): ...\n\n\ndef other(net):\n    return MyFSDP()\n",
 }
 OWN_METHODS = (
     "class Sharded:\n    group = None\n    process_group = None\n    rank = 0\n\n"
@@ -390,9 +390,6 @@ EITHER = (
 @pytest.mark.parametrize("asked", ["model.clip_grad_norm_(1.0)", "save(model.state_dict())"])
 @pytest.mark.parametrize("other", OTHER_MODELS.values(), ids=OTHER_MODELS)
 def test_a_model_that_either_class_may_make_is_left_with_the_reason(other: str, asked: str) -> None:
-    if "class Sharded:" in other and "clip" in asked:
-        other = other.replace("state_dict(self)", "clip_grad_norm_(self, limit)")
-        other = other.replace("Sharded", "MyFSDP")
     source = f"{EITHER}    {asked}\n"
     result, after = migrate({"example.py": source, "other.py": other})
     assert {d.outcome for d in result.decisions} == {Outcome.LEFT}
@@ -437,6 +434,53 @@ def test_a_group_is_that_of_all_ranks_or_the_other_objects_own(asked: str, new: 
         f"return ({new} if isinstance(model, FSDPModule) else model.{asked})" in after["example.py"]
     )
     assert not migrate(after)[0].changes
+
+
+OWN_STATES = (
+    "class Other:\n    def state_dict(self):\n        return {}\n\n"
+    "    def load_state_dict(self, state): ...\n\n\ndef other(net):\n    return Other()\n"
+)
+
+
+@pytest.mark.parametrize(
+    ("asked", "new"),
+    [
+        ("save(model.state_dict())", "if isinstance(model, FSDPModule)\n"),
+        ("if dist.get_rank() == 0:\n        save(model.state_dict())", "else model.state_dict()"),
+        ("model.load_state_dict(load())", "else:\n        model.load_state_dict(load())"),
+        (
+            "with FSDP.state_dict_type(model, StateDictType.FULL_STATE_DICT):\n"
+            "        save(model.state_dict())",
+            "else model.state_dict()",
+        ),
+    ],
+)
+def test_a_whole_state_is_got_from_either_in_its_own_way(asked: str, new: str) -> None:
+    head = "import torch.distributed as dist\nfrom torch.distributed.fsdp import StateDictType\n"
+    source = f"{head}{TORCH}{EITHER}    {asked}\n"
+    result, after = migrate({"example.py": source, "other.py": OWN_STATES})
+    assert {d.outcome for d in result.decisions} <= {Outcome.REWRITTEN, Outcome.REVIEW}
+    assert "isinstance(model, FSDPModule)" in after["example.py"]
+    assert new in after["example.py"]
+    assert not migrate(after)[0].changes
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [
+        "with FSDP.state_dict_type(model, StateDictType.SHARDED_STATE_DICT):\n"
+        "        save(model.state_dict())",
+        "with FSDP.state_dict_type(model, StateDictType.SHARDED_STATE_DICT):\n"
+        "        model.load_state_dict(load())",
+        "model = torch.compile(model)\n    save(model.state_dict())",
+        "model.load_state_dict(load(), assign=True)",
+    ],
+)
+def test_a_state_that_one_form_cannot_get_from_either_holds_the_model_back(asked: str) -> None:
+    head = "import torch\nfrom torch.distributed.fsdp import StateDictType\n"
+    source = f"{head}{TORCH}{EITHER}    {asked}\n"
+    _, after = migrate({"example.py": source, "other.py": OWN_STATES})
+    assert unmarked(after["example.py"]) == source
 
 
 def test_a_compiled_model_has_no_class_that_tells_its_group() -> None:
