@@ -615,3 +615,31 @@ def test_what_fsdp1_would_refuse_is_asked_of_another_class(call: str, is_site: b
     asked = [d for d in result.decisions if d.site.construct.attribute]
     assert bool(asked) is is_site
     assert is_site or f"return model.{call}" in after["example.py"]
+
+
+HOLDER = """\
+class Holder(nn.Module):
+    def __init__(self, net):
+        super().__init__()
+        self.part = FSDP(net)
+
+    def state_dict(self, only_first=True):
+        return {"part": self.part.state_dict()}
+
+
+def save(net):
+    holder = Holder(net)
+    return holder.state_dict(KEYWORD)
+"""
+
+
+@pytest.mark.parametrize(("keyword", "is_site"), [("only_first=False", False), ("", True)])
+def test_what_no_module_takes_is_asked_of_the_class_around_sharded_parts(
+    keyword: str, is_site: bool
+) -> None:
+    source = f"from torch import nn\n{TORCH}\n\n{HOLDER.replace('KEYWORD', keyword)}"
+    result, after = migrate({"example.py": source})
+    asked = [d for d in result.decisions if d.site.construct.attribute == "state_dict"]
+    assert len(asked) == 1 + is_site
+    assert is_site or "get_model_state_dict(\n" in after["example.py"]
+    assert is_site or f"return holder.state_dict({keyword})" in after["example.py"]

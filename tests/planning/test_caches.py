@@ -66,6 +66,49 @@ def test_the_optimizer_of_a_model_is_known_in_every_form(optimizer: str) -> None
     assert "get_optimizer_state_dict(" in after["example.py"]
 
 
+BELOW = """\
+import torch
+import torch.distributed as dist
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+
+def save(trainer, optimizer, rank, kind):
+    if kind == "own":
+        if rank == 0:
+            torch.save({"optimizer": optimizer.state_dict()}, "last.pt")
+    else:
+        state = trainer.model.state_dict()
+        if rank == 0:
+            torch.save({"model": state, "optimizer": optimizer.state_dict()}, "last.pt")
+
+
+def load(trainer, optimizer):
+    saved = torch.load("last.pt")
+    optimizer.load_state_dict(saved["optimizer"])
+    trainer.model.load_state_dict(saved["model"])
+
+
+class Trainer:
+    def __init__(self, net):
+        self.model = FSDP(net)
+
+
+def run(net, rank, kind):
+    trainer = Trainer(net)
+    optimizer = torch.optim.AdamW(trainer.model.parameters())
+    load(trainer, optimizer)
+    save(trainer, optimizer, rank, kind)
+"""
+
+
+def test_the_model_of_an_optimizer_may_be_named_below_it() -> None:
+    result, after = migrate({"example.py": BELOW})
+    assert not result.problems
+    assert Outcome.LEFT not in {d.outcome for d in result.decisions}
+    assert after["example.py"].count("get_optimizer_state_dict(") == 2
+    assert "set_optimizer_state_dict(" in after["example.py"]
+
+
 ANEW = """\
 import torch
 from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
