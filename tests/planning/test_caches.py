@@ -109,6 +109,26 @@ def test_the_model_of_an_optimizer_may_be_named_below_it() -> None:
     assert "set_optimizer_state_dict(" in after["example.py"]
 
 
+CONVERTED = BELOW.replace(
+    """    optimizer.load_state_dict(saved["optimizer"])
+""",
+    """    if saved["kind"] == "own":
+        optimizer.load_state_dict(saved["optimizer"])
+        return
+    state = FSDP.optim_state_dict_to_load(trainer.model, optimizer, saved["optimizer"])
+    optimizer.load_state_dict(state)
+""",
+)
+
+
+def test_what_fsdp1_converts_beside_an_optimizers_own_state_is_loaded_once() -> None:
+    result, after = migrate({"example.py": CONVERTED})
+    assert not result.problems
+    assert Outcome.LEFT not in {d.outcome for d in result.decisions}
+    assert after["example.py"].count("set_optimizer_state_dict(") == 2
+    assert "state = " not in after["example.py"].split("def load", maxsplit=1)[1].split("class")[0]
+
+
 ANEW = """\
 import torch
 from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
