@@ -16,8 +16,11 @@ from fsdp_migrate.analysis.tracing.functions import argument_of
 from fsdp_migrate.analysis.tracing.tracer import Tracer
 from fsdp_migrate.analysis.values import Class
 from fsdp_migrate.syntax import conditions
-from fsdp_migrate.syntax.expressions import last_name
+from fsdp_migrate.syntax.expressions import given_arguments, last_name
 from fsdp_migrate.syntax.scopes import Kind
+from fsdp_migrate.syntax.trees import walk
+
+SUPER = frozenset({"super", "__init__"})  # who makes the object, and sets its attributes
 
 
 def tests(node: ast.expr, module: Module, tracer: Tracer) -> Iterator[Test]:
@@ -66,6 +69,12 @@ def _kept(node: ast.Attribute, init: ast.FunctionDef, module: Module, tracer: Tr
     if not name or method.name != "__init__":
         return ""
     before = _before(node, init, module)
+    if any(_hands_on(statement, init.args.args[0].arg) for statement in before):
+        return ""
+    if method is not init and any(
+        _hands_on(statement, method.args.args[0].arg) for statement in method.body
+    ):
+        return ""
     if method is init:
         return name if module.table.statement(definition.node) in before else ""
     if [tracer.evaluate(base, module) for base in cls.bases] != [frozenset({owner})]:
@@ -79,6 +88,16 @@ def _kept(node: ast.Attribute, init: ast.FunctionDef, module: Module, tracer: Tr
         if called.attr == "__init__" and last_name(above) == "super":
             return _stored_parameter(argument_of(call, method, name, bound=True), init, module)
     return ""
+
+
+def _hands_on(statement: ast.stmt, own: str) -> bool:
+    """Whether a function may set attributes of the object, which it is given: ``wrap(self)``."""
+    return any(
+        isinstance(node, ast.Call)
+        and last_name(node.func) not in SUPER
+        and any(isinstance(given, ast.Name) and given.id == own for given in given_arguments(node))
+        for node in walk(statement)
+    )
 
 
 def _before(node: ast.expr, init: ast.FunctionDef, module: Module) -> list[ast.stmt]:

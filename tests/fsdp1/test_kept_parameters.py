@@ -60,6 +60,13 @@ UNKNOWN = {
     "a subclass sets it as well": "class Head(Base):\n    def __init__(self, given):\n"
     "        super().__init__(given)\n" + ELSE + "\n\nclass Other(Head):\n"
     "    def set(self, net):\n        self.model = FSDP(net)\n",
+    "a function is given the object": "def wrap(head):\n    head.model = FSDP(head.model)\n\n\n"
+    "class Head(Base):\n    def __init__(self, given):\n        super().__init__(given)\n"
+    "        wrap(self)\n" + ELSE,
+    "the class above gives a function the object": "def wrap(head):\n"
+    "    head.model = FSDP(head.model)\n\n\nclass First:\n    def __init__(self, model):\n"
+    "        self.model = model\n        wrap(self)\n\n\n"
+    "class Head(First):\n    def __init__(self, given):\n        super().__init__(given)\n" + ELSE,
     "another method": "class Head(Base):\n    def set(self, given):\n" + ELSE,
     "of another object": "class Head(Base):\n    def __init__(self, given, other):\n"
     "        super().__init__(given)\n" + ELSE.replace("self.model.head", "other.model.head"),
