@@ -12,7 +12,7 @@ import pytest
 from fsdp_migrate.planning.context import Study
 from fsdp_migrate.planning.model import Constructor
 from fsdp_migrate.planning.outcome import Outcome
-from tests.helpers.migrating import files, migrate
+from tests.helpers.migrating import files, migrate, unmarked
 
 FIXTURES = Path(__file__).parents[2] / "fixtures"
 # Arguments that nobody reads, so that the run-time form is tried; one rank saves the optimizer.
@@ -152,7 +152,46 @@ def test_an_optimizer_that_is_initialized_again_is_known_in_every_form() -> None
     assert "shard(" in after["example.py"]
 
 
-@pytest.mark.parametrize("source", [SAVED.replace("OPTIMIZER", OPTIMIZERS["groups"]), ANEW, None])
+OWN = """\
+import torch
+from torch import nn
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.part = nn.Linear(2, 2)
+
+    def freeze_norms(self):
+        for name, p in self.named_parameters():
+            if "norm" in name:
+                p.requires_grad = False
+
+    def load(self, saved):
+        for p, s in zip(self.parameters(), saved):
+            p.data = s.to(p.dtype)
+
+
+def main(settings, saved):
+    model = FSDP(Net(), **settings)
+    model.freeze_norms()
+    model.load(saved)
+    with FSDP.summon_full_params(model, writeback=settings["write"], rank0_only=settings["one"]):
+        print(model)
+"""
+
+
+def test_what_a_models_own_methods_do_is_held_back_with_it_in_every_form() -> None:
+    result, after = migrate({"example.py": OWN})
+    assert not result.problems
+    assert {d.outcome for d in result.decisions} == {Outcome.LEFT}
+    assert unmarked(after["example.py"]) == OWN
+
+
+@pytest.mark.parametrize(
+    "source", [OWN, SAVED.replace("OPTIMIZER", OPTIMIZERS["groups"]), ANEW, None]
+)
 def test_nothing_that_is_kept_has_constructors(
     source: str | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
