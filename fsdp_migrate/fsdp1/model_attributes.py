@@ -41,7 +41,7 @@ def methods(
             static = Construct.of_model(attribute.attr)
             yield Site(static, module, _call_of(attribute, module), attribute)
             continue
-        if _has_foreign_keyword(attribute, found, module, tracer):
+        if _is_of_another_class(attribute, found, module, tracer):
             continue
         known = any(is_model(v, tracer) for v in found)
         surely = has_fsdp and (
@@ -71,18 +71,24 @@ def methods(
     yield from _fields(tracer, module, has_fsdp=has_fsdp)
 
 
-def _has_foreign_keyword(
+def _is_of_another_class(
     attribute: ast.Attribute, found: Values, module: Module, tracer: Tracer
 ) -> bool:
     """Whether a state is asked for in a way that FSDP1's models refuse: another class's method, to
     which none of them gets."""
+    return has_foreign_keyword(attribute, module) and not any(
+        isinstance(v.callee, Class) for v in models(found, tracer)
+    )
+
+
+def has_foreign_keyword(attribute: ast.Attribute, module: Module) -> bool:
+    """Whether a method is given by name what a module's does not take:
+    ``state_dict(only_rank_0=True)``."""
     call = module.table.parents[attribute]
     if attribute.attr not in STATE_KEYWORDS or not isinstance(call, ast.Call):
         return False
     names = {k.arg for k in call.keywords if k.arg is not None}
-    if call.func is not attribute or names <= STATE_KEYWORDS[attribute.attr]:
-        return False
-    return not any(isinstance(v.callee, Class) for v in models(found, tracer))
+    return call.func is attribute and not names <= STATE_KEYWORDS[attribute.attr]
 
 
 def _call_of(attribute: ast.Attribute, module: Module) -> ast.expr:

@@ -17,7 +17,7 @@ from fsdp_migrate.analysis.tracing.setting_facts import SettingFacts
 from fsdp_migrate.analysis.tracing.tracer import Tracer
 from fsdp_migrate.analysis.values import Class, Computed, Display, Made, Unknown, Value
 from fsdp_migrate.fsdp1 import api as fsdp1
-from fsdp_migrate.fsdp1 import class_questions, model_values, unwrapping
+from fsdp_migrate.fsdp1 import class_questions, kept_parameters, model_values, unwrapping
 from fsdp_migrate.fsdp1.predicates import Predicates
 from fsdp_migrate.syntax.trees import last_part
 
@@ -74,12 +74,25 @@ class Narrowing:
         """Whether what is made at one place is never used at another, as settings tell."""
         return self._settings.exclude((made, module), (used, user))
 
+    def classes_told(self, node: ast.expr, module: Module) -> Iterator[list[ast.expr]]:
+        """The classes of which what ``node`` uses certainly is one, for each test passed."""
+        for test in self._tests(node, module):
+            match test.node:
+                case ast.Call(func=ast.Name(id="isinstance"), args=[_, asked]) if test.holds:
+                    if not test.crossed or self._stays(test, module):
+                        yield asked.elts if isinstance(asked, ast.Tuple) else [asked]
+
     def verdict(self, node: ast.expr, module: Module) -> bool | None:
         """Whether what ``node`` uses certainly is an FSDP1 model, or is none; None if neither."""
         verdicts = [self._told(test, module) for test in self._tests(node, module)]
         return False if False in verdicts else (True if True in verdicts else None)
 
     def _tests(self, node: ast.expr, module: Module) -> frozenset[Test]:
+        found = self._of_path(node, module)
+        kept = kept_parameters.tests(node, module, self._apart)
+        return found.union(kept) if isinstance(node, ast.Attribute) else found
+
+    def _of_path(self, node: ast.expr, module: Module) -> frozenset[Test]:
         last = last_part(node)
         tested = module.table.tested.get(last, set())
         called = self._predicates.called(module).get(last, set())

@@ -7,7 +7,9 @@ from dataclasses import replace
 
 from packaging.version import Version
 
-from fsdp_migrate.families.modules import own_classes
+from fsdp_migrate.families.checkpoints import other_wrappers
+from fsdp_migrate.families.modules import own_classes, process_groups
+from fsdp_migrate.families.names import silent_fallbacks
 from fsdp_migrate.families.subclasses import subclass_methods
 from fsdp_migrate.families.wrapping import run_time
 from fsdp_migrate.fsdp1 import api as fsdp1
@@ -27,6 +29,8 @@ from fsdp_migrate.planning.rule import CODE, LoadedRule
 
 COMMON = fsdp1.OF_MODELS - fsdp1.ONLY_MODELS  # what many other objects have as well
 LOOK_ALIKE = Construct.parse("look-alike")
+OF_ANY = frozenset({"module", *process_groups.METHODS})  # asked of any object in one form
+STATES = frozenset({"state_dict", "load_state_dict"})
 NAMED = 3  # classes, in a reason
 
 
@@ -146,30 +150,36 @@ def _of_look_alikes(site: Site, study: Study) -> Decision | None:
     """Left, where the model may also be made by a class that another library, or the project, calls
     FSDP, or that has the method itself: it does not do what FSDP1's does.
 
-    A module inside is taken out of any wrapper that has one, and a class is asked for, in one form
-    for all (FSDP406, FSDP424).
+    A module inside is taken out of any wrapper that has one, a group of ranks and a class are
+    asked for, in one form for all (FSDP406, FSDP424). What FSDP2's models have not ends the
+    program, and holds nothing back.
     """
-    if site.receiver is None or site.construct.attribute == "module":
+    if site.receiver is None or site.construct.attribute in OF_ANY:
         return None
     if site.construct == own_classes.CONSTRUCT:
         return None
-    found = study.values(site.receiver, site.module)
-    name = site.construct.attribute
-    others = sorted(filter(None, (model_values.look_alike(v, name, study.tracer) for v in found)))
-    constructors = study.models(site.receiver, site.module).constructors
+    found = study.models(site.receiver, site.module)
+    values, name = study.values(site.receiver, site.module), site.construct.attribute
+    others = sorted(filter(None, (model_values.look_alike(v, name, study.tracer) for v in values)))
+    constructors = found.constructors
     if not others or not constructors:
         return None
     rule = study.registry.rule_for(LOOK_ALIKE)
     named = list(dict.fromkeys(others))
     more = [f"{len(named) - NAMED} more"] if len(named) > NAMED else []
+    own = not any(map(fsdp1.is_alike, named))  # a class that only has such a method as well
+    if name in STATES and own and other_wrappers.are_told_apart(found, name, study):
+        return None
     has_it = f", where {name} is another" if not all(map(fsdp1.is_alike, named)) else ""
+    ends = own and name in fsdp1.ONLY_MODELS and isinstance(site.reference, ast.Attribute)
+    ends = ends and not silent_fallbacks.is_passed_over(site.attribute, site.module, study)
     return study.left(
         site,
         rule.code,
         f"the model here may also be made by {' or '.join([*named[:NAMED], *more])}{has_it}",
         "do this where the model is made, or where isinstance tells that it is torch's FSDP",
         models=constructors,
-        quiet=True,
+        quiet=not ends,
     )
 
 

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 import libcst as cst
 
+from fsdp_migrate.analysis.flow import access_path
 from fsdp_migrate.analysis.module import Module
 from fsdp_migrate.planning.edits import (
     AddItem,
@@ -24,6 +25,7 @@ from fsdp_migrate.rewriting.imports.plan import ImportPlan
 from fsdp_migrate.rewriting.layout import Line
 from fsdp_migrate.rewriting.locate import Located
 from fsdp_migrate.syntax.kinds import of_kind
+from fsdp_migrate.syntax.trees import walk
 
 Replacement = cst.CSTNode | cst.FlattenSentinel[cst.CSTNode] | cst.RemovalSentinel
 
@@ -97,8 +99,15 @@ class Editor(cst.CSTTransformer):
         return block.with_changes(body=[opening, *block.body[1:]])
 
     def lookup(self, node: ast.expr) -> cst.BaseExpression:
-        """The LibCST node of an old expression that new code takes over, edited already."""
+        """The LibCST node of an old expression that new code takes over, edited already, or a path
+        further below."""
         found = self.updated.get(node)
+        if (
+            found is None
+            and access_path(node)
+            and self.plan.expressions.keys().isdisjoint(walk(node))
+        ):
+            return cst.parse_expression(ast.unparse(node))
         if not isinstance(found, cst.BaseExpression):
             raise EditError(f"the code at line {node.lineno} is used before it is reached")
         return found.visit(layout.Dedent(self.shift(node)))  # type: ignore[return-value]

@@ -45,10 +45,10 @@ def decide(site: Site, study: Study) -> Decision:
     told, at_run_time = expressed_settings.choose(setting, site, study)
     problem = "" if told or at_run_time else setting.problem
     unknown = bool(problem) and problem == setting.problem
-    if not isinstance(site.node, ast.Call):
-        problem = "the state_dict method is passed on as a value"
-    elif site.node.args or site.node.keywords:
-        problem = "state_dict() is called with arguments"
+    own_state = other_wrappers.own_states(found, "state_dict", study)
+    problem = _asked_otherwise(site) or problem
+    if own_state and not problem and (parts or at_run_time or setting.kind != "FULL"):
+        problem = "the model may also be of a class of the project's with a state_dict of its own"
     is_whole = setting.gone or (not problem and setting.kind == "FULL")
     if is_whole and gathered.gathers(site.subject, site.module):
         return study.kept_as_is(site, RULE.code, "kept, of whole parameters", models=models)
@@ -74,11 +74,16 @@ def decide(site: Site, study: Study) -> Decision:
     first = place is not None and hoisting.is_saved_by_first(site, place, study)
     if first and setting == state_dict_settings.DEFAULT:
         setting = replace(setting, offload=True, rank0_only=True)
-    others = any("DistributedDataParallel" in getattr(v, "made_by", "") for v in found.others)
-    others = others or declared.model(frozenset(found.others), study.tracer).other
+    others = (
+        own_state
+        or any("DistributedDataParallel" in getattr(v, "made_by", "") for v in found.others)
+        or declared.model(frozenset(found.others), study.tracer).other
+    )
     elsewhere = several if setting.rank0_only else setting.offload
     if setting.kind == "FULL" and elsewhere and not first_rank.is_read_by_first(site, place, study):
         new, message = _by_support(site, setting, proposal, place)
+        if own_state:
+            new = _of_others(new, site, proposal, place, study, is_whole=True)
     else:
         new, message = _new(site, setting, proposal, place, told)
         aliases = (
@@ -102,6 +107,15 @@ def decide(site: Site, study: Study) -> Decision:
     return study.rewritten(
         site, RULE.code, message, proposal, models=models, review=review, marked=marked
     )
+
+
+def _asked_otherwise(site: Site) -> str:
+    """Why a state is asked for in a way that torch's function does not take, or an empty text."""
+    if not isinstance(site.node, ast.Call):
+        return "the state_dict method is passed on as a value"
+    if site.node.args or site.node.keywords:
+        return "state_dict() is called with arguments"
+    return ""
 
 
 def _at_run_time(

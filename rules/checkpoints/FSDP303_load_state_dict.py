@@ -45,7 +45,10 @@ def decide(site: Site, study: Study) -> Decision:
     bound = None
     if isinstance(call, ast.Call):
         bound = bind_arguments(call, ("state_dict", "strict", "assign"))
-    problem = _problem(site, bound, study) or problem
+    own_state = other_wrappers.own_states(found, "load_state_dict", study)
+    problem = _problem(site, bound, study, others=own_state) or problem
+    if own_state and not problem and (held or at_run_time or setting.kind != "FULL"):
+        problem = "the model may also be of a class of the project's that loads in its own way"
     if problem:
         return study.left(
             site,
@@ -53,6 +56,7 @@ def decide(site: Site, study: Study) -> Decision:
             problem,
             "use set_model_state_dict with the StateDictOptions that are meant",
             models=models,
+            quiet=own_state,
             unknown_state=unknown,
         )
     bound = present(bound)
@@ -65,6 +69,7 @@ def decide(site: Site, study: Study) -> Decision:
     module = site.module
     state, strict = bound["state_dict"], bound.get("strict")
     others = any("DistributedDataParallel" in getattr(v, "made_by", "") for v in found.others)
+    others = others or own_state
     if at_run_time or (
         setting.kind == "FULL"
         and loaded_states.needs_support(site.node, site.module, models, study)
@@ -94,15 +99,19 @@ def decide(site: Site, study: Study) -> Decision:
     return study.rewritten(site, RULE.code, message, proposal, models=models)
 
 
-def _problem(site: Site, bound: dict[str, ast.expr] | None, study: Study) -> str:
-    """Why torch's function would not do what the call does, or an empty text."""
+def _problem(site: Site, bound: dict[str, ast.expr] | None, study: Study, *, others: bool) -> str:
+    """Why torch's function would not do what the call does, or an empty text.
+
+    Args:
+        others: what is no model, and has such a method, is told apart and keeps it.
+    """
     if bound is None or "state_dict" not in bound:
         return "its arguments cannot be read"
     if "assign" in bound:
         return "assign=True would leave the optimizer with the old parameters"
     if _is_among_others(site):
         return "an FSDP2 model loads into its sharded parameters, and they are whole here"
-    if _has_own_method(site, study):
+    if not others and _has_own_method(site, study):
         return "the model's class has a load_state_dict of its own, which torch would call"
     return ""
 

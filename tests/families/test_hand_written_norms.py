@@ -182,3 +182,59 @@ def main(net):
         result, _ = migrate({"train.py": text.replace("REDUCE", reduce)})
         (clipped,) = [d for d in result.decisions if d.code == "FSDP401"]
         assert ("do not add it up" in clipped.help) == said
+
+
+LISTED = """\
+class Optimizer(torch.optim.Optimizer):
+    def clip(self):
+        norms = []
+        for group in self.param_groups:
+            for name, p in zip(group["names"], group["params"]):
+                BODY
+        total = torch.cat(norms) ** 2
+        dist.all_reduce(total)
+        return total
+
+
+def run(net):
+    model = FSDP(net, use_orig_params=True)
+    optimizer = Optimizer([{"params": list(model.parameters()), "names": []}], {})
+    model(net).backward()
+    optimizer.clip()
+"""
+NORM = "norms.append(torch.linalg.vector_norm({v}, 2.0).unsqueeze(0))"
+# A parameter's gradient is put into a list, and comes out of it again.
+LISTS = {
+    "a list": "for x in [p.grad]:\n    @x",
+    "a name": "tensors = [p.grad]\nfor x in tensors:\n    @x",
+    "annotated": "tensors: list = [p.grad]\nfor x in tensors:\n    @x",
+    "extended": "tensors = []\ntensors.extend([p] + [other])\nfor x in tensors:\n    @x",
+    "appended": "tensors = []\ntensors.append(p.grad)\nfor x in tensors:\n    @x",
+    "added": "tensors = [p]\ntensors += [p.grad]\nfor x in tensors:\n    @x",
+    "zipped": "tensors = [p.grad]\nfor x, y in zip(tensors, [name]):\n    @x",
+    "counted": "tensors = (p.grad,)\nfor i, x in enumerate(tensors):\n    @x",
+    "both": "tensors = [p.grad]\nfor i, (y, x) in enumerate(zip([name], tensors)):\n    @x",
+}
+# Other elements of a list of both, and lists that no parameter is in.
+OTHER_LISTS = {
+    "the names beside": "tensors = [p.grad]\nfor y, x in zip(tensors, other):\n    @x",
+    "the count": "tensors = [p.grad]\nfor x, y in enumerate(tensors):\n    @x",
+    "another list": "tensors = [p.grad]\nothers = [other]\nfor x in others:\n    @x",
+}
+
+
+def _listed(body: str) -> str:
+    body = body.replace("@x", NORM.format(v="x")).replace("\n", "\n" + " " * 16)
+    return HEAD + ENGINE + "\n\n" + LISTED.replace("BODY", body)
+
+
+@pytest.mark.parametrize("body", LISTS.values(), ids=LISTS)
+def test_gradients_that_come_out_of_a_list_are_this_ranks(body: str) -> None:
+    _, after = migrate({"example.py": _listed(body)})
+    assert NORM.format(v="own_part(x)") in after["example.py"]
+
+
+@pytest.mark.parametrize("body", OTHER_LISTS.values(), ids=OTHER_LISTS)
+def test_what_else_is_in_lists_is_left_alone(body: str) -> None:
+    _, after = migrate({"example.py": _listed(body)})
+    assert "own_part" not in after["example.py"]

@@ -211,3 +211,44 @@ def main(net, kind):
 def test_what_has_no_state_is_not_asked_for_one(has: str, outcome: Outcome) -> None:
     result, _ = migrate({"example.py": HEAD + LOOKED_UP.format(has=has)})
     assert [d.outcome for d in result.decisions if d.code == "FSDP304"] == [outcome]
+
+
+TOLD = """\
+def save(optimizer, model):
+    TEST
+    return FSDP.full_optim_state_dict(model, optim=optimizer)
+
+
+def main(net):
+    model = FSDP(net)
+    optimizer = torch.optim.AdamW(model.parameters())
+    save(optimizer, model)
+    save(Holder(optimizer, model), model)
+"""
+TESTS = {
+    "an assertion": "assert isinstance(optimizer, Holder), 'no holder'",
+    "an early return": "if not isinstance(optimizer, Holder):\n        return None",
+    "of the class above": "assert isinstance(optimizer, Base)",
+}
+NO_TESTS = {
+    "of both": "assert isinstance(optimizer, (Holder, torch.optim.Optimizer))",
+    "of another object": "assert isinstance(model, Holder)",
+    "a branch that goes on": "if not isinstance(optimizer, Holder):\n        print('no holder')",
+    "the other way round": "assert not isinstance(optimizer, Holder)",
+}
+
+
+@pytest.mark.parametrize("test", TESTS.values(), ids=TESTS)
+def test_a_test_tells_that_it_is_no_optimizer(test: str) -> None:
+    source = HEAD + HOLDERS["derived"] + "\n\n" + TOLD.replace("TEST", test)
+    result, after = migrate({"example.py": source})
+    assert Outcome.LEFT not in {d.outcome for d in result.decisions}
+    assert "optimizer.inner" in after["example.py"].split("def save", maxsplit=1)[1]
+
+
+@pytest.mark.parametrize("test", NO_TESTS.values(), ids=NO_TESTS)
+def test_without_one_it_may_be_either(test: str) -> None:
+    source = HEAD + HOLDERS["derived"] + "\n\n" + TOLD.replace("TEST", test)
+    result, _ = migrate({"example.py": source})
+    problems = [d.message for d in result.decisions if d.outcome is Outcome.LEFT]
+    assert any("is of the class Holder" in each for each in problems)

@@ -371,9 +371,14 @@ OTHER_MODELS = {
     "a subclass of fairscale's": f"{FAIRSCALE}\n\nclass Sharded(FSDP):\n    pass\n\n\n"
     "def other(net):\n    return Sharded(net)\n",
     "the project's own": f"{OWN}\n\ndef other(net):\n    return FSDP(net)\n",
-    "a class that has the methods": "class Sharded:\n    def clip_grad_norm_(self, limit): ...\n"
-    "    def state_dict(self): ...\n\n\ndef other(net):\n    return Sharded()\n",
+    "a class of that name": "class MyFSDP:\n    def state_dict(self): ...\n\n"
+    "    def clip_grad_norm_(self, limit): ...\n\n\ndef other(net):\n    return MyFSDP()\n",
 }
+OWN_METHODS = (
+    "class Sharded:\n    group = None\n    process_group = None\n    rank = 0\n\n"
+    "    def clip_grad_norm_(self, limit): ...\n\n    def no_sync(self): ...\n\n\n"
+    "def other(net):\n    return Sharded()\n"
+)
 EITHER = (
     "from other import other\n\n\n"
     "def wrap(net):\n    from torch.distributed.fsdp import FullyShardedDataParallel as FSDP\n\n"
@@ -392,6 +397,99 @@ def test_a_model_that_either_class_may_make_is_left_with_the_reason(other: str, 
     assert unmarked(after["example.py"]) == source
     assert after["other.py"] == other
     assert not migrate(after)[0].changes
+
+
+@pytest.mark.parametrize("asked", ["model.clip_grad_norm_(1.0)", "model.summon_full_params()"])
+def test_what_ends_an_fsdp2_program_holds_nothing_back(asked: str) -> None:
+    own = OWN_METHODS.replace("no_sync", "summon_full_params")
+    result, after = migrate({"example.py": f"{EITHER}    {asked}\n", "other.py": own})
+    assert "return fully_shard(net)" in after["example.py"]
+    (left,) = (d for d in result.decisions if d.outcome is Outcome.LEFT)
+    assert left.code == CODE
+    assert after["example.py"].endswith(f"    {asked}\n")
+    assert "# TODO(fsdp-migrate FSDP105)" in after["example.py"]
+
+
+def test_what_is_passed_over_without_an_error_holds_its_model_back() -> None:
+    asked = "try:\n        model.clip_grad_norm_(1.0)\n    except AttributeError:\n        pass"
+    source = f"{EITHER}    {asked}\n"
+    _, after = migrate({"example.py": source, "other.py": OWN_METHODS})
+    assert unmarked(after["example.py"]) == source
+
+
+@pytest.mark.parametrize(
+    ("asked", "new"),
+    [
+        ("process_group", "dist.group.WORLD"),
+        ("rank", "dist.get_rank()"),
+        ("world_size", "dist.get_world_size()"),
+    ],
+)
+def test_a_group_is_that_of_all_ranks_or_the_other_objects_own(asked: str, new: str) -> None:
+    own = OWN_METHODS.replace("group = None", "world_size = 1", 1)
+    source = f"{EITHER}    return model.{asked}\n"
+    result, after = migrate({"example.py": source, "other.py": own})
+    assert {d.outcome for d in result.decisions} == {Outcome.REWRITTEN}
+    assert (
+        f"return ({new} if isinstance(model, FSDPModule) else model.{asked})" in after["example.py"]
+    )
+    assert not migrate(after)[0].changes
+
+
+OWN_STATES = (
+    "class Other:\n    def state_dict(self):\n        return {}\n\n"
+    "    def load_state_dict(self, state): ...\n\n\ndef other(net):\n    return Other()\n"
+)
+
+
+@pytest.mark.parametrize(
+    ("asked", "new"),
+    [
+        ("save(model.state_dict())", "if isinstance(model, FSDPModule)\n"),
+        ("if dist.get_rank() == 0:\n        save(model.state_dict())", "else model.state_dict()"),
+        ("model.load_state_dict(load())", "else:\n        model.load_state_dict(load())"),
+        (
+            "with FSDP.state_dict_type(model, StateDictType.FULL_STATE_DICT):\n"
+            "        save(model.state_dict())",
+            "else model.state_dict()",
+        ),
+    ],
+)
+def test_a_whole_state_is_got_from_either_in_its_own_way(asked: str, new: str) -> None:
+    head = "import torch.distributed as dist\nfrom torch.distributed.fsdp import StateDictType\n"
+    source = f"{head}{TORCH}{EITHER}    {asked}\n"
+    result, after = migrate({"example.py": source, "other.py": OWN_STATES})
+    assert {d.outcome for d in result.decisions} <= {Outcome.REWRITTEN, Outcome.REVIEW}
+    assert "isinstance(model, FSDPModule)" in after["example.py"]
+    assert new in after["example.py"]
+    assert not migrate(after)[0].changes
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [
+        "with FSDP.state_dict_type(model, StateDictType.SHARDED_STATE_DICT):\n"
+        "        save(model.state_dict())",
+        "with FSDP.state_dict_type(model, StateDictType.SHARDED_STATE_DICT):\n"
+        "        model.load_state_dict(load())",
+        "model = torch.compile(model)\n    save(model.state_dict())",
+        "model.load_state_dict(load(), assign=True)",
+    ],
+)
+def test_a_state_that_one_form_cannot_get_from_either_holds_the_model_back(asked: str) -> None:
+    head = "import torch\nfrom torch.distributed.fsdp import StateDictType\n"
+    source = f"{head}{TORCH}{EITHER}    {asked}\n"
+    _, after = migrate({"example.py": source, "other.py": OWN_STATES})
+    assert unmarked(after["example.py"]) == source
+
+
+def test_a_compiled_model_has_no_class_that_tells_its_group() -> None:
+    source = (
+        f"import torch\n{EITHER}    model = torch.compile(model)\n    return model.process_group\n"
+    )
+    result, after = migrate({"example.py": source, "other.py": OWN_METHODS})
+    assert "isinstance" not in after["example.py"]
+    assert Outcome.LEFT in {d.outcome for d in result.decisions}
 
 
 # Where a model is told apart, or what is done is right for both.
@@ -517,3 +615,31 @@ def test_what_fsdp1_would_refuse_is_asked_of_another_class(call: str, is_site: b
     asked = [d for d in result.decisions if d.site.construct.attribute]
     assert bool(asked) is is_site
     assert is_site or f"return model.{call}" in after["example.py"]
+
+
+HOLDER = """\
+class Holder(nn.Module):
+    def __init__(self, net):
+        super().__init__()
+        self.part = FSDP(net)
+
+    def state_dict(self, only_first=True):
+        return {"part": self.part.state_dict()}
+
+
+def save(net):
+    holder = Holder(net)
+    return holder.state_dict(KEYWORD)
+"""
+
+
+@pytest.mark.parametrize(("keyword", "is_site"), [("only_first=False", False), ("", True)])
+def test_what_no_module_takes_is_asked_of_the_class_around_sharded_parts(
+    keyword: str, is_site: bool
+) -> None:
+    source = f"from torch import nn\n{TORCH}\n\n{HOLDER.replace('KEYWORD', keyword)}"
+    result, after = migrate({"example.py": source})
+    asked = [d for d in result.decisions if d.site.construct.attribute == "state_dict"]
+    assert len(asked) == 1 + is_site
+    assert is_site or "get_model_state_dict(\n" in after["example.py"]
+    assert is_site or f"return holder.state_dict({keyword})" in after["example.py"]

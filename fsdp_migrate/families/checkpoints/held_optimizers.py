@@ -54,7 +54,10 @@ def held_optimizer(optimizer: ast.expr, module: Module, study: Study) -> Held:
     others = [v for v in values if v not in holders and not isinstance(v, (Constant, Unknown))]
     name = min(_class_of(holder).node.name for holder in holders)
     problem = f"the optimizer is of the class {name}, which is no torch.optim.Optimizer"
-    if others and not _is_asked_for_more(optimizer, holders, module, study):
+    if others and not (
+        _is_told(optimizer, holders, module, study)
+        or _is_asked_for_more(optimizer, holders, module, study)
+    ):
         return Held("", values, f"{problem}, or is one")
     found: set[str] = set()
     inside: set[Value] = set()
@@ -71,6 +74,17 @@ def held_optimizer(optimizer: ast.expr, module: Module, study: Study) -> Held:
     if len(found) != 1:
         return Held("", values, f"{problem}, and which it holds is not plain to see")
     return Held(found.pop(), frozenset(inside))
+
+
+def _is_told(optimizer: ast.expr, holders: list[Value], module: Module, study: Study) -> bool:
+    """Whether ``isinstance`` tells that it is of a class that is no ``Optimizer``: an assertion, or
+    a branch around."""
+    classes = {cls for holder in holders for cls in study.tracer.lineage(_class_of(holder))}
+    for asked in study.narrowing.classes_told(optimizer, module):
+        found = [value for node in asked for value in study.values(node, module)]
+        if found and all(value in classes for value in found):
+            return True
+    return False
 
 
 def _is_asked_for_more(

@@ -29,6 +29,8 @@ def find_calls_on_holders(study: Study, module: Module) -> Iterator[Site]:
     for attribute in module.table.attributes_by_name.of(METHODS):
         if not isinstance(attribute.ctx, ast.Load):
             continue
+        if model_attributes.has_foreign_keyword(attribute, module):
+            continue  # a method of the class's own, whose code has sites of its own
         if not sharded_parts(attribute.value, module, study):
             continue
         if any(isinstance(v, Display) for v in study.values(attribute.value, module)):

@@ -7,9 +7,12 @@ import re
 from typing import NamedTuple
 
 from fsdp_migrate.analysis.module import Module
+from fsdp_migrate.fsdp1 import api as fsdp1
+from fsdp_migrate.fsdp1 import model_values
 from fsdp_migrate.fsdp1.api import PACKAGE
 from fsdp_migrate.planning.context import Study
 from fsdp_migrate.planning.edits import Code, code
+from fsdp_migrate.planning.model import Models
 from fsdp_migrate.planning.proposal import Proposal
 
 COMPILED = re.compile(r"(?<!\bre\.)\bcompile\b")  # and not a pattern
@@ -41,11 +44,26 @@ def choice(
     sharded: the code for a sharded model; own: the model's own method, as it was.
     is_whole: the model itself is sharded, not only parts of it.
     """
-    if is_whole and not _compiles(study):
+    if is_whole and not compiles(study):
         name = proposal.name(module, PACKAGE, "FSDPModule", near)
         return Choice(code("isinstance({m}, {n})", m=model, n=name), sharded, own)
     name = proposal.name(module, "torch.nn.parallel", "DistributedDataParallel", near)
     return Choice(code("isinstance({m}, {n})", m=model, n=name), own, sharded)
+
+
+def own_states(found: Models, method: str, study: Study) -> bool:
+    """Whether a model may also be of a class of the project's that has such a method itself. What
+    only holds sharded parts is no model."""
+    return bool(found) and any(
+        model_values.look_alike(v, method, study.tracer) for v in found.others
+    )
+
+
+def are_told_apart(found: Models, method: str, study: Study) -> bool:
+    """Whether all that a model may be besides, and has such a method itself, is of the project's
+    own classes, and FSDP2's class tells them from sharded models."""
+    names = [model_values.look_alike(v, method, study.tracer) for v in found.others]
+    return not compiles(study) and not any(fsdp1.is_alike(n) for n in names)
 
 
 def by_group(sharded: Code, own: Code, module: Module, near: ast.AST, proposal: Proposal) -> Choice:
@@ -54,7 +72,7 @@ def by_group(sharded: Code, own: Code, module: Module, near: ast.AST, proposal: 
     return Choice(code("{d}.is_initialized()", d=dist), sharded, own)
 
 
-def _compiles(study: Study) -> bool:
+def compiles(study: Study) -> bool:
     """Whether any file may compile a model: what ``torch.compile`` gives is no ``FSDPModule``."""
     return any(
         module.mentions("compile") and COMPILED.search(module.source.text) is not None

@@ -32,6 +32,7 @@ from fsdp_migrate.planning.context import Study
 from fsdp_migrate.planning.model import Constructor
 from fsdp_migrate.syntax.expressions import last_name
 from fsdp_migrate.syntax.kinds import present
+from fsdp_migrate.syntax.trees import walk
 
 SAVE = Construct.parse("optimizer's own state")
 LOAD = Construct.parse("optimizer's own load")
@@ -136,7 +137,7 @@ def _uses(name: str, study: Study, module: Module, *, all_of_them: bool = False)
             continue
         if len(call.args) != (name == TAKEN) or call.keywords:
             continue
-        if not _is_optimizer(attribute.value, module, study) or _is_converted(call, module):
+        if not _is_optimizer(attribute.value, module, study) or _is_converted(call, module, study):
             continue
         use = _use(call, attribute.value, module, study)
         if optimizer_states.kinds(study.values(use.optimizer, module), study).is_empty:
@@ -192,12 +193,15 @@ def _is_known(use: Use, module: Module, study: Study) -> bool:
     )
 
 
-def _is_converted(call: ast.Call, module: Module) -> bool:
-    """Whether FSDP1's functions take the state, or made it."""
-    near = [call, *module.table.ancestors(call)]
-    around = (n for n in near if isinstance(n, ast.Call))
-    return any("optim_state_dict" in last_name(each.func) for each in around) or any(
-        "optim_state_dict" in last_name(n.func) for n in ast.walk(call) if isinstance(n, ast.Call)
+def _is_converted(call: ast.Call, module: Module, study: Study) -> bool:
+    """Whether FSDP1's functions take the state, or made it, here or under the name that is given.
+    ``state = FSDP.optim_state_dict_to_load(...)`` answers for ``optimizer.load_state_dict(state)``.
+    """
+    near: list[ast.AST | None] = [call, *module.table.ancestors(call), *walk(call)]
+    for given in call.args:
+        near += (d.value for d in study.defined_by(given, module) if isinstance(given, ast.Name))
+    return any(
+        isinstance(each, ast.Call) and "optim_state_dict" in last_name(each.func) for each in near
     )
 
 

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import ast
 
+from fsdp_migrate.families.checkpoints import other_wrappers
 from fsdp_migrate.families.names import silent_fallbacks
 from fsdp_migrate.families.wrapping import strategies
 from fsdp_migrate.fsdp1.site import Site
 from fsdp_migrate.planning.context import Study
-from fsdp_migrate.planning.edits import code
+from fsdp_migrate.planning.edits import Code, code
 from fsdp_migrate.planning.model import Constructor, Decision
+from fsdp_migrate.planning.proposal import Proposal
 
 RULE = "FSDP406"
 # What asks a mesh for it, and what it is where all ranks hold the shards.
@@ -23,7 +25,7 @@ def decide_group(site: Site, study: Study) -> Decision:
     found = study.models(site.subject, site.module)
     ask = "take the group of" if name == "process_group" else "ask"
     of_all = all(_over_all_ranks(c, study) for c in found.constructors)
-    if not found.certain or not of_all:
+    if not found or not of_all or (found.others and other_wrappers.compiles(study)):
         asked = f"next({ast.unparse(site.subject)}.parameters()).device_mesh.{METHODS[name]}(-1)"
         return study.left(
             site,
@@ -37,8 +39,20 @@ def decide_group(site: Site, study: Study) -> Decision:
         )
     proposal = study.proposal()
     package = proposal.module_name(site.module, "torch.distributed", "dist", site.attribute)
-    proposal.replace(site.module, site.attribute, code(f"{{d}}.{OF_ALL[name]}", d=package))
+    of_sharded = code(f"{{d}}.{OF_ALL[name]}", d=package)
+    if found.others:
+        of_sharded = _or_its_own(of_sharded, site, study, proposal)
+    proposal.replace(site.module, site.attribute, of_sharded)
     return study.rewritten(site, RULE, "that of all ranks", proposal, models=found.constructors)
+
+
+def _or_its_own(of_sharded: Code, site: Site, study: Study, proposal: Proposal) -> Code:
+    """What another class of the project's, or DDP, has under the same name stays what it is."""
+    own = code("{a}", a=site.attribute)
+    chosen = other_wrappers.choice(
+        of_sharded, own, site.subject, site.module, site.attribute, study, proposal, is_whole=True
+    )
+    return code("({a} if {t} else {b})", a=chosen.where_true, t=chosen.test, b=chosen.otherwise)
 
 
 def _over_all_ranks(constructor: Constructor, study: Study) -> bool:

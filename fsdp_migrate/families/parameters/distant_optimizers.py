@@ -67,7 +67,7 @@ def read_distant_optimizer(call: ast.Call, module: Module, study: Study) -> Dist
             if any(_wrapped_later(v, (call, module), constructor, study) for v in shared):
                 wraps.add(constructor)
     wrapped_yet = {c for model in models for c in study.models(model, module).constructors}
-    wraps -= study.cache(_given_anew)
+    wraps.difference_update(_given_anew(study))
     if not wraps or wrapped_yet - wraps or early_optimizer(call, module, study) is not None:
         return None
     return DistantOptimizer(frozenset(wraps), _is_made_anew(call, module, wraps, study))
@@ -149,15 +149,20 @@ def _is_set_up(built: Place, wrap: Place) -> bool:
     return own and isinstance(classes[0], ast.ClassDef) and classes[0] is classes[1]
 
 
-def _given_anew(study: Study) -> frozenset[Constructor]:
+def _given_anew(study: Study) -> Iterator[Constructor]:
     """The models whose optimizer is initialized again with their parameters, the same object:
     ``optimizer.__init__(model.parameters(), **optimizer.defaults)``."""
-    found: set[Constructor] = set()
-    for module in study.project.modules:
-        for call in module.table.calls_by_name.named("__init__"):
-            for parameters in parameter_calls(call):
-                found |= study.models(method_of(parameters).value, module).constructors
-    return frozenset(found)
+    for model, module in study.cache(_models_of_anew):
+        yield from study.models(model, module).constructors
+
+
+def _models_of_anew(study: Study) -> list[tuple[ast.expr, Module]]:
+    return [
+        (method_of(parameters).value, module)
+        for module in study.project.modules
+        for call in module.table.calls_by_name.named("__init__")
+        for parameters in parameter_calls(call)
+    ]
 
 
 def _is_made_anew(call: ast.Call, module: Module, wraps: set[Constructor], study: Study) -> bool:

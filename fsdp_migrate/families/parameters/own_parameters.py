@@ -34,11 +34,13 @@ def models_of_self(node: ast.expr, module: Module, study: Study) -> frozenset[Co
     known = study.cache(_known)
     if method not in known:
         known[method] = frozenset()  # a method that calls itself adds nothing
-        known[method] = _called_on(method, Class(owner, module), study)
-    return known[method]
+        found = _called_on(method, Class(owner, module), study)
+        known[method] = frozenset(n for n, c in study.constructors.items() if c in found)
+    return frozenset(study.constructors[n] for n in known[method] if n in study.constructors)
 
 
-def _known(study: Study) -> dict[ast.AST, frozenset[Constructor]]:
+def _known(study: Study) -> dict[ast.AST, frozenset[ast.AST]]:
+    """What constructors stand for: each form makes its own of them."""
     return {}
 
 

@@ -9,7 +9,7 @@ import ast
 from collections.abc import Iterator, Sequence
 
 from fsdp_migrate.analysis.module import Module
-from fsdp_migrate.families.training_loop.reductions import PARTS
+from fsdp_migrate.families.training_loop.listed_parts import PARTS, listed
 from fsdp_migrate.fsdp1.construct import Construct
 from fsdp_migrate.syntax.expressions import names_in
 from fsdp_migrate.syntax.kinds import of_kind
@@ -90,6 +90,7 @@ def _target(whole: ast.expr | ast.stmt) -> ast.expr | None:
 def uses_of_variables(
     loop: ast.expr | ast.stmt, names: set[str], region: Sequence[ast.AST]
 ) -> Iterator[tuple[ast.expr | ast.stmt, Construct]]:
+    names = names | listed(names, region)
     looked = counted = named = addressed = measured = stored = in_bytes = False
     sizes: set[ast.AST] = set()  # ``p.shape`` of ``p.shape.numel()``
     target = loop.target if isinstance(loop, (ast.For, ast.AsyncFor)) else _target(loop)

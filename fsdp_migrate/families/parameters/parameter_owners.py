@@ -191,11 +191,13 @@ def _given_to(call: ast.Call, study: Study, module: Module) -> frozenset[Constru
     known = study.cache(_given)
     if call not in known:
         known[call] = frozenset()  # of one that wraps itself in a loop there are no others
-        known[call] = _find_given(call, study, module)
-    return known[call]
+        found = _find_given(call, study, module)
+        known[call] = frozenset(n for n, c in study.constructors.items() if c in found)
+    return frozenset(study.constructors[n] for n in known[call] if n in study.constructors)
 
 
-def _given(study: Study) -> dict[ast.Call, frozenset[Constructor]]:
+def _given(study: Study) -> dict[ast.Call, frozenset[ast.AST]]:
+    """What constructors stand for: each form makes its own of them."""
     return {}
 
 

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from fsdp_migrate.analysis.flow import access_path
 from fsdp_migrate.analysis.module import Module
 from fsdp_migrate.analysis.values import Function
+from fsdp_migrate.families.training_loop.listed_parts import PARTS, listed
 from fsdp_migrate.fsdp1 import references
 from fsdp_migrate.planning.context import Study
 from fsdp_migrate.syntax.expressions import given_arguments, last_name
@@ -34,7 +35,6 @@ ELEMENTWISE = frozenset(
     | {"pow", "square", "view", "reshape", "flatten", "ravel", "contiguous", "nan_to_num", "neg"}
     | {"isnan", "isinf"}
 )
-PARTS = frozenset({"grad", "data"})
 NUMBERS = frozenset({"float", "int", "bool"})
 # What may stand between a number and ``item()``.
 BEFORE_ITEM = frozenset({"detach", "cpu", "float", "double", "to", "squeeze", "clone", "data"})
@@ -63,7 +63,7 @@ def find_reductions(
     """The reductions in the body of a loop, of what its variables hold."""
     if not _reduces_anything(region, module):
         return []
-    held = set(names)
+    held = {*names, *listed(names, region)}
     aliases: list[tuple[str, ast.expr]] = []
     for part in region:
         for node in walk(part):
