@@ -222,8 +222,23 @@ def wrapping_calls(path: str, scope: Scope, module: Module, study: Study) -> Ite
         callees = study.values(call.func, module)
         if not any(isinstance(v, (Function, Class)) for v in callees):
             continue
-        if model_values.models(study.values(call, module), study.tracer):
+        wraps = bool(model_values.models(study.values(call, module), study.tracer))
+        if wraps and not _is_beside_model(path, call, module, study):
             yield call
+
+
+def _is_beside_model(path: str, call: ast.Call, module: Module, study: Study) -> bool:
+    """Whether a call that wraps is given something at ``path`` beside the model that it wraps, such
+    as ``self.config`` of ``shard(model, self.config)``."""
+    wrapped = {
+        value
+        for constructor in study.models(call, module).constructors
+        if constructor.has_module
+        for value in study.values(constructor.wrapped, constructor.module)
+    }
+    given = given_arguments(call)
+    found = {access_path(a) for a in given if not wrapped.isdisjoint(study.values(a, module))}
+    return bool(found) and path not in found
 
 
 def move_problem(
