@@ -77,7 +77,11 @@ class Attributes:
         """The values of an attribute of ``value``, asked for by ``node`` in ``module``."""
         match value:
             case External():
-                return [External(node, module, name=f"{value.name}.{attr}")]
+                name = f"{value.name}.{attr}"
+                submodule = self.tracer.project.find(name, module)
+                if submodule is not None:  # of a package that nothing else led to
+                    return [ModuleValue(node, module, target=submodule)]
+                return [External(node, module, name=name)]
             case ModuleValue(target=target) if target is not None:
                 found = self.names.member(target, attr, node, module)
                 found += self._stored_in_module(target, attr)
