@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 import libcst as cst
 
+from fsdp_migrate.analysis.flow import access_path
 from fsdp_migrate.analysis.module import Module
 from fsdp_migrate.planning.edits import (
     AddItem,
@@ -99,9 +100,15 @@ class Editor(cst.CSTTransformer):
     def lookup(self, node: ast.expr) -> cst.BaseExpression:
         """The LibCST node of an old expression that new code takes over, edited already."""
         found = self.updated.get(node)
+        if found is None and access_path(node) is not None and not self.is_edited(node):
+            return cst.parse_expression(ast.unparse(node))  # of a statement further down
         if not isinstance(found, cst.BaseExpression):
             raise EditError(f"the code at line {node.lineno} is used before it is reached")
         return found.visit(layout.Dedent(self.shift(node)))  # type: ignore[return-value]
+
+    def is_edited(self, node: ast.expr) -> bool:
+        """Whether anything in an expression becomes something else."""
+        return any(inner in self.plan.expressions for inner in ast.walk(node))
 
     def shift(self, node: ast.expr) -> int:
         """How much deeper than its statement the line stands on which ``node`` begins."""

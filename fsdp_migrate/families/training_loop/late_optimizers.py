@@ -152,8 +152,7 @@ def _gives_optimizer(call: ast.Call, module: Module, study: Study) -> bool:
             for element in value.node.elts:
                 made += study.tracer.evaluate(element, value.module, value.frame)
         elif isinstance(value, Made) and value.node is not call and value.callee is not None:
-            name = value.made_by
-            if is_optimizer(value.callee, study) and "lr_scheduler" not in name:
+            if is_optimizer(value.callee, study):
                 return True
     return False
 
