@@ -152,6 +152,7 @@ class Library:
     read: Callable[[Path], bytes] = lambda path: b""  # as far as that is cheaper
     top: Path | None = None  # the directory that holds all paths of the run
     named: dict[Path, bool] = field(default_factory=dict)  # of a run (``vendored.py``)
+    unread: frozenset[str] = frozenset()  # files that may meet a model, and do not parse
 
     @cached_property
     def names(self) -> frozenset[str]:

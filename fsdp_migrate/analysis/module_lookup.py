@@ -70,6 +70,8 @@ class ModuleLookup:
                 continue
             base = "/".join((str(directory).rstrip("/"), *parts))
             for text in (f"{base}.py", f"{base}/__init__.py"):
+                if text in self.library.unread:
+                    return None  # it is meant, and not another file of this name
                 path = self._paths.get(text) or self.library.by_text.get(text)
                 found = self._at(path) if path is not None else None
                 if found is not None:

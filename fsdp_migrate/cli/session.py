@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -16,13 +17,19 @@ from fsdp_migrate.discovery import project_paths, search
 from fsdp_migrate.discovery.project_files import ProjectFiles
 from fsdp_migrate.errors import ConfigError, InputError
 from fsdp_migrate.planning import pages
-from fsdp_migrate.planning.result import Problem, Result
+from fsdp_migrate.planning.result import NotFollowed, Problem, Result
 
 if TYPE_CHECKING:
     from fsdp_migrate.cli.requirements import Floors
     from fsdp_migrate.migration.engine import Key
     from fsdp_migrate.migration.units import Unit
     from fsdp_migrate.planning.model import Place
+
+# Of a file without FSDP that is joined to one with it by imports.
+UNREAD = (
+    f"what a file does with a model is not known, as Python {sys.version_info[0]}."
+    f"{sys.version_info[1]}, which runs this, cannot parse it"
+)
 
 
 @dataclass
@@ -225,14 +232,17 @@ def _engine(
     def work() -> Result:
         display = {p: found.display(p) for p in (*found.candidates, *found.others)}
         sources, problems = engine.read(found.candidates, display)
-        # A file without FSDP that does not parse is none of our business.
-        others, _ = engine.read(found.others, display)
-        library = Library(frozenset(map(Path, found.library)), load, read, found.root)
+        others, unread = engine.read(found.others, display)
+        parsed = {source.path for source in others}
+        meant = frozenset(str(p) for p in found.others if p not in parsed and p.suffix == ".py")
+        library = Library(frozenset(map(Path, found.library)), load, read, found.root, unread=meant)
         try:
             result = engine.rewrite([*sources, *others], options, registry, library, edit=edit)
         except Exception as error:
             result = Result(problems=[_defect(error, rules)])
         result.problems[:0] = problems
+        if result.decisions:  # else a file without FSDP that does not parse is not our business
+            result.not_followed += [NotFollowed(p.display, p.line, UNREAD) for p in unread]
         return result
 
     options = engine.Options(

@@ -113,6 +113,8 @@ class Neighbours:
             for name, bound in _names(names):
                 if level or start[-1] in self._named or name in self._named:
                     yield _Import(start, name, bound)
+                if name in self._named:
+                    yield from self._attributes(bound, (*start, name), data)
 
     def _modules(self, dotted: str, bound: str, data: bytes) -> Iterator[_Import]:
         """``import a.b``, and the attributes of ``a`` and of ``a.b`` that the file reads."""
@@ -122,8 +124,16 @@ class Neighbours:
         for text, source in spelled.items():
             if source[-1] in self._named:
                 yield _Import(source, "", bound)
-                for name in sorted(set(_attributes_of(text).findall(data))):
-                    yield _Import(source, name.decode(errors="replace"), "")
+                yield from self._attributes(text, source, data)
+
+    def _attributes(self, text: str, source: Parts, data: bytes) -> Iterator[_Import]:
+        """The names of ``source`` that a file reads as attributes of ``text``, and of those names
+        theirs, where they may be modules: ``package.utils.report.show`` of ``import package``."""
+        for found in sorted(set(_attributes_of(text).findall(data))):
+            name = found.decode(errors="replace")
+            yield _Import(source, name, "")
+            if name in self._named:
+                yield from self._attributes(f"{text}.{name}", (*source, name), data)
 
     def _targets(self, path: Path) -> set[Path]:
         found: set[Path] = set()

@@ -7,11 +7,12 @@ is no reason to hold another back, and an object that nothing is known about is 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterator, Sequence
 from functools import cache
 from pathlib import Path
 from typing import TypeVar
 
+from fsdp_migrate.analysis.flow import access_path
 from fsdp_migrate.analysis.module import Module
 from fsdp_migrate.analysis.project import Project
 from fsdp_migrate.fsdp1 import api as fsdp1
@@ -39,6 +40,7 @@ def split(project: Project) -> list[Project]:
     repository.
     """
     groups, modules = _Groups(), set(project.modules)
+    names = {module.name.rpartition(".")[2] for module in modules}
     for module in project.modules:
         groups.join(module, ("root", module.root))
         groups.join(module, ("directory", module.path.parent))  # a notebook in a package, too
@@ -48,6 +50,8 @@ def split(project: Project) -> list[Project]:
             found = project.resolve(name, module)
             if found is not None:
                 groups.join(module, found[0])
+        for read in _read_off_packages(module, names, project):
+            groups.join(module, read)
         for target in {m for step in project.roots.steps(module) for m in step.loads} & modules:
             groups.join(module, target)
     parts = groups.of(project.modules)
@@ -57,6 +61,24 @@ def split(project: Project) -> list[Project]:
     if len(parts) == 1:
         return [project]
     return [Project([m.source for m in p], project.library, project.read) for p in parts]
+
+
+def _read_off_packages(
+    module: Module, names: Collection[str], project: Project
+) -> Iterator[Module]:
+    """The modules that a file reads as attributes of a package which is not looked at itself:
+    ``package.utils.report`` of ``import package``."""
+    bound = {
+        b.name: b.qualified
+        for b in module.table.imports
+        if project.resolve(b.qualified, module) is None
+    }
+    for attribute in module.table.attributes if bound else ():
+        if attribute.attr not in names:
+            continue
+        first, _, rest = (access_path(attribute) or "").partition(".")
+        if first in bound and (found := project.find(f"{bound[first]}.{rest}", module)):
+            yield found
 
 
 def _join_users(parts: list[list[Module]], groups: _Groups, project: Project) -> None:

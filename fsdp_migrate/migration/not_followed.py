@@ -38,9 +38,13 @@ STATES = frozenset({"state_dict", "load_state_dict"})
 OF_PARAMETERS = clips.TORCH_CLIP | vectors.FUNCTIONS
 # What FSDP1 had its own way for: states, averages of parameters, gradients.
 HANDLING = re.compile(r"save|load|state|checkpoint|ckpt|ema|average|clip|grad", re.I)
+NAMED = re.compile(r"model|net", re.I)
 ANYTHING = "a state is asked of what may be a model, or anything else"
 LOADED = "whole tensors may be loaded into what may be a sharded model, which stops the program"
-BY_LINE = frozenset({ANYTHING, LOADED})  # the rest is named once in a file
+INNER = (
+    "an inner module is asked of what may be a sharded model, which has none, and is an error then"
+)
+BY_LINE = frozenset({ANYTHING, LOADED, INNER})  # the rest is named once in a file
 
 
 def places(study: Study) -> list[NotFollowed]:
@@ -99,10 +103,24 @@ def _holders(
             yield node, why
         elif attribute.attr in STATES and _may_be_anything(node, module, study):
             yield node, ANYTHING if attribute.attr == "state_dict" else LOADED
+    yield from _inner_modules(module, study)
     for call in model_attributes.calls_about_states(study.tracer, module):
         for node in given_arguments(call):
             if why := holders.made_of(node, module):
                 yield call, why
+
+
+def _inner_modules(module: Module, study: Study) -> Iterator[tuple[ast.expr, str]]:
+    """``self.runner.model.module`` of what nothing tells, in a file that wraps models."""
+    if not any(c.module is module for c in study.constructors.values()):
+        return
+    for attribute in module.table.attributes_by_name.named("module"):
+        node = attribute.value
+        if not isinstance(attribute.ctx, ast.Load) or not NAMED.search(last_name(node)):
+            continue
+        known = model_values.models(study.values(node, module), study.tracer)
+        if not known and _may_be_anything(node, module, study):
+            yield node, INNER
 
 
 def _parameters(module: Module, study: Study) -> Iterator[tuple[ast.expr, str]]:

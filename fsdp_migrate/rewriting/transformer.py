@@ -25,7 +25,6 @@ from fsdp_migrate.rewriting.imports.plan import ImportPlan
 from fsdp_migrate.rewriting.layout import Line
 from fsdp_migrate.rewriting.locate import Located
 from fsdp_migrate.syntax.kinds import of_kind
-from fsdp_migrate.syntax.trees import walk
 
 Replacement = cst.CSTNode | cst.FlattenSentinel[cst.CSTNode] | cst.RemovalSentinel
 
@@ -102,15 +101,15 @@ class Editor(cst.CSTTransformer):
         """The LibCST node of an old expression that new code takes over, edited already, or a path
         further below."""
         found = self.updated.get(node)
-        if (
-            found is None
-            and access_path(node)
-            and self.plan.expressions.keys().isdisjoint(walk(node))
-        ):
-            return cst.parse_expression(ast.unparse(node))
+        if found is None and access_path(node) is not None and not self.is_edited(node):
+            return cst.parse_expression(ast.unparse(node))  # of a statement further down
         if not isinstance(found, cst.BaseExpression):
             raise EditError(f"the code at line {node.lineno} is used before it is reached")
         return found.visit(layout.Dedent(self.shift(node)))  # type: ignore[return-value]
+
+    def is_edited(self, node: ast.expr) -> bool:
+        """Whether anything in an expression becomes something else."""
+        return any(inner in self.plan.expressions for inner in ast.walk(node))
 
     def shift(self, node: ast.expr) -> int:
         """How much deeper than its statement the line stands on which ``node`` begins."""

@@ -3,7 +3,7 @@
 import ast
 
 from fsdp_migrate.families.precision import precision
-from fsdp_migrate.families.wrapping import model_contents
+from fsdp_migrate.families.wrapping import late_memory, model_contents
 from fsdp_migrate.fsdp1.site import Site
 from fsdp_migrate.planning.context import Study
 from fsdp_migrate.planning.edits import code
@@ -22,7 +22,7 @@ def decide(site: Site, study: Study) -> Decision:
     if site.construct == precision.ASKED:
         return _asked(site, study)
     constructors = precision.constructors_casting(site, study)
-    message = "dropped, there are no float buffers"
+    message, review = "dropped, there are no float buffers", ""
     for constructor in constructors:
         plan = study.plans[constructor]
         if not any(
@@ -37,7 +37,8 @@ def decide(site: Site, study: Study) -> Decision:
                 site, RULE.code, str(problem), "cast the buffers by hand after sharding"
             )
         message = "buffers are cast after sharding"
-    return study.rewritten(site, RULE.code, message, models=constructors)
+        review = review or late_memory.doubt(constructor, study)
+    return study.rewritten(site, RULE.code, message, models=constructors, review=review)
 
 
 def _asked(site: Site, study: Study) -> Decision:

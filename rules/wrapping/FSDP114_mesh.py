@@ -7,9 +7,10 @@ from fsdp_migrate.families.wrapping import device_code, meshes, strategies
 from fsdp_migrate.fsdp1.construct import Construct
 from fsdp_migrate.fsdp1.site import Site
 from fsdp_migrate.planning.context import Study
-from fsdp_migrate.planning.edits import code
+from fsdp_migrate.planning.edits import Code, code
 from fsdp_migrate.planning.model import Decision
 from fsdp_migrate.planning.rule import Rule
+from fsdp_migrate.planning.shard_plan import ShardPlan
 
 RULE = Rule(
     code="FSDP114",
@@ -75,5 +76,30 @@ def _group(site: Site, study: Study) -> Decision:
     group = code("{g}", g=value)
     if any(isinstance(v, (Constant, Unknown)) for v in study.values(value, site.module)):
         group = code("{g} or {d}.group.WORLD", g=value, d=plan.dist())
+    if chosen == {"NO_SHARD"}:
+        _replicate(plan, name, mesh_class, group, kind)
+        return study.rewritten(site, RULE.code, "mesh that replicates over the same ranks")
     plan.setup.append(code("{n} = {c}.from_group({g}, {k})", n=name, c=mesh_class, g=group, k=kind))
     return study.rewritten(site, RULE.code, "mesh over the same ranks")
+
+
+def _replicate(plan: ShardPlan, name: str, mesh_class: str, group: Code, kind: Code) -> None:
+    """A mesh whose first dimension is a group that replicates; each rank shards by itself."""
+    ranks, own, dist = plan.fresh("replicas"), plan.fresh("own_group"), plan.dist()
+    plan.setup += [
+        code("{r} = {g}", r=ranks, g=group),
+        code(
+            "{o} = {d}.new_group([{d}.get_rank()], use_local_synchronization=True)", o=own, d=dist
+        ),
+        code(
+            "{n} = {c}.from_group([{r}, {o}], {k}, "
+            "[[rank] for rank in {d}.get_process_group_ranks({r})], "
+            'mesh_dim_names=("replicate", "shard"))',
+            n=name,
+            c=mesh_class,
+            r=ranks,
+            o=own,
+            k=kind,
+            d=dist,
+        ),
+    ]

@@ -201,6 +201,25 @@ def test_what_calls_a_wrapping_function_out_of_sight_is_told(body: str, said: bo
     assert (UNSEEN in {place.why for place in result.not_followed}) is said
 
 
+def test_a_wrapping_method_that_asks_its_base_first_is_told() -> None:
+    program = """\
+class Base:
+    def wrap(self, model, settings):
+        return model
+
+
+class Sharding(Base):
+    def wrap(self, model, settings):
+        model = super().wrap(model, settings)
+        return FSDP(model, **settings)
+"""
+    result, _ = migrate({"a.py": HEAD + program})
+    assert UNSEEN in {place.why for place in result.not_followed}
+    made = program.replace("super().wrap(model, settings)", "self.build(settings)")
+    result, _ = migrate({"a.py": HEAD + made})
+    assert UNSEEN not in {place.why for place in result.not_followed}
+
+
 def test_a_caller_in_sight_tells() -> None:
     program = """\
 def wrap(model):

@@ -282,3 +282,27 @@ def test_a_load_into_what_the_function_shards_with_fsdp2_is_not(
         "BUILDERS = {'two': build}\nmodel = FSDP(net)\nBUILDERS[name](model)\n"
     )
     assert any("whole tensors" in line.lower() for line in said) is is_named
+
+
+STRATEGY = """\
+class Strategy:
+    def wrap(self, net):
+        return FSDP(net)
+
+    @property
+    def module(self):
+        return {given}
+"""
+INNER = "An inner module is asked of what may be a sharded model"
+
+
+@pytest.mark.parametrize("given", ["self.runner.model.module", "self.net.module"])
+def test_an_inner_module_of_what_nothing_tells_is_named(given: str) -> None:
+    _, said = run(STRATEGY.format(given=given))
+    assert any(line.startswith(INNER) for line in said)
+
+
+@pytest.mark.parametrize("given", ["self.runner.module", "self.spec.module", "node.module"])
+def test_a_module_of_another_object_is_not(given: str) -> None:
+    _, said = run(STRATEGY.format(given=given))
+    assert not any(line.startswith(INNER) for line in said)

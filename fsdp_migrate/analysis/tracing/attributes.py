@@ -11,7 +11,12 @@ from fsdp_migrate.analysis.module import Module
 from fsdp_migrate.analysis.tracing.answers import Answers
 from fsdp_migrate.analysis.tracing.class_hierarchy import ClassHierarchy
 from fsdp_migrate.analysis.tracing.evaluator import Evaluator
-from fsdp_migrate.analysis.tracing.functions import exits, has_decorator, is_dataclass
+from fsdp_migrate.analysis.tracing.functions import (
+    exits,
+    has_decorator,
+    is_dataclass,
+    is_given_fields,
+)
 from fsdp_migrate.analysis.tracing.names import Names
 from fsdp_migrate.analysis.tracing.project_index import ProjectIndex
 from fsdp_migrate.analysis.tracing.set_up_order import Moment, SetUpOrder
@@ -77,7 +82,11 @@ class Attributes:
         """The values of an attribute of ``value``, asked for by ``node`` in ``module``."""
         match value:
             case External():
-                return [External(node, module, name=f"{value.name}.{attr}")]
+                name = f"{value.name}.{attr}"
+                submodule = self.tracer.project.find(name, module)
+                if submodule is not None:  # of a package that nothing else led to
+                    return [ModuleValue(node, module, target=submodule)]
+                return [External(node, module, name=name)]
             case ModuleValue(target=target) if target is not None:
                 found = self.names.member(target, attr, node, module)
                 found += self._stored_in_module(target, attr)
@@ -172,7 +181,7 @@ class Attributes:
                     continue
                 owner = related.module.table.scopes[method]
                 result += self.names.defined(definition, owner, related.module, None)
-            if is_dataclass(related.node):
+            if is_given_fields(related.node):
                 result += self._field_arguments(related, attr)
         for store, store_module in self._stores_by_class.of(attr, self.classes.members(cls)):
             if moment is None or not moment.precedes(store, store_module):

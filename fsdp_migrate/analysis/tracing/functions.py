@@ -33,6 +33,11 @@ def is_dataclass(node: ast.ClassDef) -> bool:
     return has_decorator(node, "dataclass")
 
 
+def is_given_fields(node: ast.ClassDef) -> bool:
+    """Whether a class is made of values for its fields: a dataclass, or one by ``attrs``."""
+    return is_dataclass(node) or has_decorator(node, "define", "mutable", "frozen")
+
+
 def exits(
     function: ast.FunctionDef | ast.AsyncFunctionDef, module: Module
 ) -> tuple[list[ast.Return], bool]:

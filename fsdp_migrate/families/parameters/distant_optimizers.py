@@ -11,6 +11,7 @@ import ast
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from fsdp_migrate.analysis.flow import access_path
 from fsdp_migrate.analysis.module import Module
 from fsdp_migrate.analysis.values import Made, Unknown, Value
 from fsdp_migrate.families.parameters import early_parameters
@@ -29,7 +30,7 @@ from fsdp_migrate.fsdp1.references import enclosing_function
 from fsdp_migrate.fsdp1.site import Site
 from fsdp_migrate.planning.context import Study
 from fsdp_migrate.planning.model import Constructor
-from fsdp_migrate.syntax.expressions import last_name
+from fsdp_migrate.syntax.expressions import given_arguments, last_name
 from fsdp_migrate.syntax.kinds import method_of
 from fsdp_migrate.syntax.trees import FUNCTIONS, block_of
 
@@ -192,7 +193,20 @@ def find_unseen_wraps(study: Study) -> Iterator[tuple[Constructor, str]]:
         if constructor in trained or not isinstance(around, ast.FunctionDef):
             continue
         given = study.values(constructor.wrapped, constructor.module)
-        if any(isinstance(v, Unknown) and isinstance(v.node, ast.arg) for v in given):
+        if any(_comes_from_outside(v, constructor, study) for v in given):
             within = constructor.module.table.parents.get(around)
             is_class = around.name == "__init__" and isinstance(within, ast.ClassDef)
             yield constructor, getattr(within if is_class else around, "name", "")
+
+
+def _comes_from_outside(value: Value, constructor: Constructor, study: Study) -> bool:
+    """Whether a value is a parameter that no call in sight gives, or what a call that is not
+    followed makes of one: ``model = super().wrap(model)``."""
+    if not isinstance(value, Unknown):
+        return False
+    if not isinstance(value.node, ast.Call):
+        return isinstance(value.node, ast.arg)
+    path = access_path(constructor.wrapped)
+    same = [a for a in given_arguments(value.node) if path is not None and access_path(a) == path]
+    found = (v for a in same for v in study.values(a, value.module))
+    return any(isinstance(v, Unknown) and isinstance(v.node, ast.arg) for v in found)

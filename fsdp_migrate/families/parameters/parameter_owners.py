@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator
 
 from fsdp_migrate.analysis.flow import access_path
 from fsdp_migrate.analysis.module import Module
+from fsdp_migrate.analysis.tracing.project_index import ADDING
 from fsdp_migrate.analysis.values import Class, Computed, Made, Unknown
 from fsdp_migrate.families.parameters.elements import lists_of
 from fsdp_migrate.families.parameters.listed_parameters import parameters_in
@@ -94,7 +95,8 @@ def sharded(model: ast.expr, module: Module, study: Study) -> frozenset[Construc
         return study.models(model, module).constructors or study.every_constructor
     parts = sharded_parts(model, module, study).constructors
     own = parts or models_of_self(model, module, study)
-    for whole in () if own else looped_over(model, module, study):
+    wholes = () if own else (*looped_over(model, module, study), *kept_of(model, module, study))
+    for whole in wholes:
         own |= sharded(whole, module, study)
     return own
 
@@ -110,6 +112,33 @@ def looped_over(node: ast.expr, module: Module, study: Study) -> Iterator[ast.ex
             method = value.func if isinstance(value, ast.Call) else None
             if isinstance(method, ast.Attribute) and method.attr in SUBMODULES:
                 yield method.value
+
+
+def kept_of(node: ast.expr, module: Module, study: Study) -> Iterator[ast.expr]:
+    """``model`` for ``part`` of ``for part in self.parts``, where ``self.parts.append(part)`` keeps
+    some that a loop over ``model.named_modules()`` goes over; alone, or in a tuple."""
+    if not isinstance(node, ast.Name):
+        return
+    for definition in study.defined_by(node, module):
+        given = definition.value if definition.kind is Kind.ELEMENT else None
+        path = access_path(given) if given is not None else None
+        if given is None or path is None:
+            continue
+        for call in module.table.calls_by_name.of(ADDING):
+            holder = call.func.value if isinstance(call.func, ast.Attribute) else None
+            if holder is None or access_path(holder) != path:
+                continue
+            if _home(holder, path, module) is _home(given, path, module):
+                for kept in call.args:
+                    for part in kept.elts if isinstance(kept, ast.Tuple) else [kept]:
+                        yield from looped_over(part, module, study)
+
+
+def _home(node: ast.AST, path: str, module: Module) -> ast.AST | None:
+    """The class in which ``self.parts`` is one thing; the function of another path."""
+    if not path.startswith("self."):
+        return enclosing_function(module, node)
+    return next((p for p in module.table.ancestors(node) if isinstance(p, ast.ClassDef)), None)
 
 
 def models_concerned(site: Site, study: Study) -> frozenset[Constructor]:

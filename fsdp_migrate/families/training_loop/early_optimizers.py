@@ -28,6 +28,7 @@ PARAMETER_METHODS = frozenset({"parameters", "named_parameters"})
 OPTIMIZER_NAME = re.compile(r"optim|adam|sgd|adagrad|adafactor|rmsprop|lion|lamb|lars|muon", re.I)
 LEAVING = (ast.Break, ast.Continue, ast.Return, ast.Yield, ast.YieldFrom)
 TELLING = frozenset({"debug", "id", "info", "isinstance", "len", "print", "repr", "str", "type"})
+BESIDE = re.compile(r"lr_scheduler|swa_utils")  # what torch.optim has beside optimizers
 NOT_BUILT = re.compile(r"state|sched|^(load|save|log|print|step|zero)", re.I)
 
 
@@ -110,8 +111,9 @@ def is_optimizer(callee: Value, study: Study) -> bool:
     """Whether calling ``callee`` gives a torch optimizer."""
     if isinstance(callee, Class):
         bases = study.tracer.external_bases(callee)
-        return any(name.startswith("torch.optim.") for name in bases)
-    return isinstance(callee, External) and ".optim" in f".{callee.name}"
+        return any(name.startswith("torch.optim.") and not BESIDE.search(name) for name in bases)
+    name = callee.name if isinstance(callee, External) else ""
+    return ".optim" in f".{name}" and not BESIDE.search(name)
 
 
 def parameter_calls(call: ast.Call) -> Iterator[ast.Call]:

@@ -13,6 +13,7 @@ from fsdp_migrate.fsdp1 import model_values
 from fsdp_migrate.fsdp1.references import enclosing_function
 from fsdp_migrate.planning.context import Study
 from fsdp_migrate.planning.model import Constructor
+from fsdp_migrate.syntax.expressions import given_arguments
 from fsdp_migrate.syntax.scopes import Scope
 from fsdp_migrate.syntax.trees import FUNCTIONS
 
@@ -82,11 +83,26 @@ def wrapping_calls(
             callees = study.values(call.func, module)
             if any(isinstance(v, (Function, Class)) for v in callees) and (
                 model_values.models(study.values(call, module), study.tracer)
+                and not _is_beside_model(path, call, module, study)
             ):
                 yield call
                 continue
         if any(_share(model, c, module, study) for c in leading.get(call, ())):
             yield call
+
+
+def _is_beside_model(path: str, call: ast.Call, module: Module, study: Study) -> bool:
+    """Whether a call that wraps is given something at ``path`` beside the model that it wraps, such
+    as ``self.config`` of ``shard(model, self.config)``."""
+    wrapped = {
+        value
+        for constructor in study.models(call, module).constructors
+        if constructor.has_module
+        for value in study.values(constructor.wrapped, constructor.module)
+    }
+    given = given_arguments(call)
+    found = {access_path(a) for a in given if not wrapped.isdisjoint(study.values(a, module))}
+    return bool(found) and path not in found
 
 
 def wrapping_constructors(wrap: ast.Call, module: Module, study: Study) -> frozenset[Constructor]:

@@ -15,6 +15,7 @@ from fsdp_migrate.analysis.module import Module
 from fsdp_migrate.analysis.values import Computed, Unknown
 from fsdp_migrate.families.wrapping import (
     forward_registration,
+    late_memory,
     offloading,
     policies,
     program_facts,
@@ -242,6 +243,10 @@ def _doubt(argument: str, constructor: Constructor, study: Study) -> str:
         if constructor.has("device_mesh") or constructor.has("process_group"):
             return ""  # it shards over them
         return strategies.doubt(strategies.possible(constructor, study), study)
+    if argument == "mixed_precision" and any(
+        m.mentions("buffer_dtype") for m in study.project.modules
+    ):
+        return late_memory.doubt(constructor, study)
     return ""
 
 
