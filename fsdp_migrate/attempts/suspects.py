@@ -8,7 +8,7 @@ the run made.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from difflib import SequenceMatcher
 from pathlib import Path
@@ -20,7 +20,6 @@ from fsdp_migrate.verify.launch.ending import End, Ending
 from fsdp_migrate.verify.report.model import Report
 
 _FRAME = re.compile(r'File "([^"]+)", line (\d+)')
-_OF_SHARDING = ("FSDP1", "FSDP2")  # the constructor and its arguments
 # Words of torch's errors, and the rules that write what they speak of.
 _WORDS = (
     (
@@ -57,17 +56,30 @@ class Suspects:
                 yield from self._by_lines(ending)
                 yield from self._by_words(ending)
         for gate in _in_order(report.gates):
-            for site in report.pointed.get((gate.key, gate.part), ()):
-                if site in self.owners:
-                    yield self._suspect(site, f"{gate.title} points at {site}")
+            pointed = report.pointed.get((gate.key, gate.part), ())
+            is_cause = gate.status is not Status.COST or gate == report.first_failure
+            yield from self._at(pointed, f"{gate.title} points at", is_cause=is_cause)
         made = {f"{each.file}:{each.span.line}" for each in report.observed.made}
         for site, unit in self.owners.items():
             if site.place in made:
-                yield Suspect(unit, f"its model is made at {site.place}")
+                yield Suspect(unit, f"its model is made at {site.place}", self._sites_of(unit))
 
-    def _suspect(self, site: KnownSite, evidence: str) -> Suspect:
-        of_sharding = site.code.startswith(_OF_SHARDING)
-        return Suspect(self.owners[site], evidence, of_sharding)
+    def _at(
+        self, sites: Iterable[KnownSite], evidence: str, *, is_cause: bool = True
+    ) -> Iterator[Suspect]:
+        """The units of some sites; of what is not known to be the cause, with all their sites."""
+        by_unit: dict[int, list[KnownSite]] = {}
+        for site in sites:
+            if site in self.owners:
+                by_unit.setdefault(self.owners[site], []).append(site)
+        for unit, own in by_unit.items():
+            others = () if is_cause else self._sites_of(unit)
+            yield Suspect(unit, f"{evidence} {own[0]}", tuple(dict.fromkeys((*own, *others))))
+
+    def _sites_of(self, unit: int) -> tuple[KnownSite, ...]:
+        """All sites of a unit, those of how its model is sharded last: few others have forms."""
+        own = (site for site, owner in self.owners.items() if owner == unit)
+        return tuple(sorted(own, key=is_of_sharding))
 
     def _by_lines(self, ending: Ending) -> Iterator[Suspect]:
         """The units whose new code an error came through, the innermost frame first."""
@@ -79,14 +91,14 @@ class Suspects:
             near = [site for site in self.owners if site.file == file]
             near.sort(key=lambda site: _distance(site, *old))
             if near and _distance(near[0], *old) == 0:
-                yield self._suspect(near[0], f"{file}:{line} of the new code {verb}")
+                unit, why = self.owners[near[0]], f"{file}:{line} of the new code {verb}"
+                yield Suspect(unit, why, (near[0],))
 
     def _by_words(self, ending: Ending) -> Iterator[Suspect]:
         for words, codes in _WORDS:
             if words.search(ending.says):
-                for site in self.owners:
-                    if site.code in codes:
-                        yield self._suspect(site, f"the error speaks of {site}")
+                spoken_of = (site for site in self.owners if site.code in codes)
+                yield from self._at(spoken_of, "the error speaks of")
 
     def _old_lines(self, file: str, line: int) -> tuple[int, int] | None:
         """The lines in the place of which the changed ``line`` stands, from 1; None if it stands as
@@ -101,6 +113,11 @@ class Suspects:
             if tag != "equal" and j1 < line <= j2:
                 return i1 + 1, max(i2, i1 + 1)
         return None
+
+
+def is_of_sharding(site: KnownSite) -> bool:
+    """Whether a site is a constructor's, or that of one of its arguments."""
+    return site.code.startswith(("FSDP1", "FSDP2"))
 
 
 def _in_order(gates: tuple[Gate, ...]) -> Iterator[Gate]:

@@ -20,6 +20,7 @@ from fsdp_migrate.fsdp1 import declared
 from fsdp_migrate.fsdp1.site import Site
 from fsdp_migrate.planning.context import Study
 from fsdp_migrate.planning.edits import Code, code
+from fsdp_migrate.planning.forms import Form
 from fsdp_migrate.planning.model import Constructor, Decision
 from fsdp_migrate.planning.proposal import Proposal
 from fsdp_migrate.planning.rule import Finder, Rule
@@ -31,6 +32,8 @@ RULE = Rule(
     handles=("FullyShardedDataParallel.state_dict",),
     finders=(Finder(120, holders.find_calls_on_holders),),
 )
+
+STATE, COPY = "a state that may hold the parameters", Form("a copy of the state")
 
 
 def decide(site: Site, study: Study) -> Decision:
@@ -84,7 +87,8 @@ def decide(site: Site, study: Study) -> Decision:
         aliases = (
             told is not None or setting.kind != "FULL" or strategies.is_replicated(models, study)
         )
-        if snapshots.is_kept(site, study, aliases=aliases):
+        kept = snapshots.is_kept(site, study, aliases=aliases)
+        if study.take(site, Form(STATE, enough=not kept), COPY) == COPY.name:
             if parts and setting.kind == "FULL":
                 new = _copied_parts(site, proposal, place)
             else:

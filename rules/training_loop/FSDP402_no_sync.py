@@ -11,6 +11,7 @@ from fsdp_migrate.fsdp1.references import enclosing_function
 from fsdp_migrate.fsdp1.site import Site
 from fsdp_migrate.planning.context import Study
 from fsdp_migrate.planning.edits import Code, code
+from fsdp_migrate.planning.forms import Form
 from fsdp_migrate.planning.model import Constructor, Decision
 from fsdp_migrate.planning.proposal import Proposal
 from fsdp_migrate.planning.prose import sentences
@@ -20,7 +21,9 @@ from fsdp_migrate.syntax.trees import FUNCTIONS, block_of
 
 RULE = Rule(code="FSDP402", name="no_sync", handles=("FullyShardedDataParallel.no_sync",))
 
-
+CONTEXT = Form("a context manager")
+# Where gradients are dropped or read between micro-batches, for more communication.
+REDUCED = Form("gradients that are reduced after every micro-batch")
 DROPPED = (
     "zero_grad() no longer drops gradients that wait for their reduction: where it comes between "
     "micro-batches, they go into the step"
@@ -52,7 +55,13 @@ def decide(site: Site, study: Study) -> Decision:
     only_fsdp2 = found.certain and all(strategies.strategies_of(c, study) for c in models)
     alone = only_fsdp2 and not _may_train_elsewhere(site, models, study)
     chosen = _last_micro_batch(site) if alone else None
-    if chosen is not None:
+    form = study.take(
+        site, Form("set_requires_gradient_sync", enough=chosen is not None), CONTEXT, REDUCED
+    )
+    if form == REDUCED.name:
+        _reduce_every_time(site, proposal)
+        return study.rewritten(site, RULE.code, REDUCED.name, proposal, models=models)
+    if chosen is not None and form != CONTEXT.name:
         message = "set_requires_gradient_sync"
         _set(chosen, site, proposal, unsharded=keeps == {True})
     else:
@@ -167,6 +176,18 @@ def _context(site: Site, proposal: Proposal, *, unsharded: bool, only_fsdp2: boo
         new = code("{p}({f}, {m}{k})", p=partial, f=name, m=site.subject, k=keep)
     proposal.replace(site.module, site.expression, new)
     return f"{function}(model)"
+
+
+def _reduce_every_time(site: Site, proposal: Proposal) -> None:
+    """Take the context away, or put one in its place that does nothing."""
+    item = site.module.table.parents[site.node]
+    around = site.module.table.parents[item]
+    if isinstance(around, ast.With) and isinstance(item, ast.withitem):
+        proposal.unwrap(site.module, around, around.items.index(item))
+        return
+    name = proposal.name(site.module, "contextlib", "nullcontext", site.node)
+    new = code("{n}()", n=name) if isinstance(site.node, ast.Call) else code(name)
+    proposal.replace(site.module, site.expression, new)
 
 
 def _gives_up(node: ast.AST) -> bool:
