@@ -11,7 +11,7 @@ bin := $(VENV)/bin
 ready := $(VENV)/.ready
 demo := build/demo
 
-.PHONY: help demo test lint documents mutants pairs attacks gpu benchmarks ruler ruler-record measure clean
+.PHONY: help demo test lint documents mutants pairs needs attacks gpu benchmarks ruler ruler-record measure clean
 
 help:
 	@echo "make demo        rewrite the example project, train before and after, print the verdict"
@@ -48,7 +48,7 @@ demo: $(ready)
 	@printf '\nRead the change: git diff --no-index %s/before %s/after\n' $(demo) $(demo)
 
 test: lint
-	$(bin)/python -m pytest -q -n $(WORKERS) -m "not mutants and not pairs and not attacks"
+	$(bin)/python -m pytest -q -n $(WORKERS) -m "not mutants and not pairs and not attacks and not needs"
 
 lint: $(ready)
 	$(bin)/ruff check .
@@ -63,6 +63,9 @@ mutants: $(ready)
 
 pairs: $(ready)
 	$(bin)/python -m pytest -q -m pairs
+
+needs: $(ready)
+	$(bin)/python -m pytest -q -m needs tests/attempts/test_needs.py
 
 attacks: $(ready)
 	$(bin)/python -m pytest -q -m attacks tests/verify/test_attacks.py

@@ -28,6 +28,7 @@ _WORDS = (
     ),
     (re.compile(r"mixed torch\.Tensor and DTensor"), ("FSDP101", "FSDP103", "FSDP113")),
 )
+_KINDS_OF_STATE = frozenset({"FSDP301", "FSDP309"})
 _STACK = re.compile(r"^(.+):(\d+) in ", re.MULTILINE)
 
 
@@ -77,9 +78,10 @@ class Suspects:
             yield Suspect(unit, f"{evidence} {own[0]}", tuple(dict.fromkeys((*own, *others))))
 
     def _sites_of(self, unit: int) -> tuple[KnownSite, ...]:
-        """All sites of a unit, those of how its model is sharded last: few others have forms."""
+        """All sites of a unit, those last whose other forms change most of the program: how the
+        model is sharded, and the kind of its states."""
         own = (site for site, owner in self.owners.items() if owner == unit)
-        return tuple(sorted(own, key=is_of_sharding))
+        return tuple(sorted(own, key=lambda s: (is_of_sharding(s), s.code in _KINDS_OF_STATE)))
 
     def _by_lines(self, ending: Ending) -> Iterator[Suspect]:
         """The units whose new code an error came through, the innermost frame first."""

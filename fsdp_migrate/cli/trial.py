@@ -150,7 +150,13 @@ class Trial:
         cache.mkdir(exist_ok=True)
         for program, name in zip(self.programs, self.names, strict=True):
             settings = dataclasses.replace(self.asked, cache=self.asked.cache or cache)
-            plan = program.plan(settings, before=self.tree, after=self._after)
+            plan = dataclasses.replace(
+                program.plan(settings, before=self.tree, after=self._after),
+                reduces_more=any(
+                    decision.form is not None and decision.form.form.reduces_more
+                    for decision in self._tried(forms).decisions
+                ),
+            )
             with Progress(plan.max_steps) as progress:
                 report = verification.verify(plan, on_event=progress, server=self.server)
             report = dataclasses.replace(

@@ -30,14 +30,20 @@ class Form:
 
     name: str
     enough: bool = True
+    reduces_more: bool = False
+    """Whether gradients are reduced more often in it than FSDP1 reduced them."""
 
 
 @dataclass(frozen=True)
 class Taken:
     """The form that a site is written in, and the names of those that come after it."""
 
-    name: str
+    form: Form
     further: tuple[str, ...] = ()
+
+    @property
+    def name(self) -> str:
+        return self.form.name
 
 
 # What becomes of FSDP1's setting for the kind of a state.
@@ -47,6 +53,6 @@ IN_THE_MODEL = Form("a model that keeps the kind of its state")
 
 def take(forms: Sequence[Form], passed_over: Collection[str]) -> Taken:
     """The first form that is enough and not passed over; the last that is enough, if all are."""
-    enough = [form.name for form in forms if form.enough]
-    names = [name for name in enough if name not in passed_over] or enough[-1:]
-    return Taken(names[0], tuple(names[1:]))
+    enough = [form for form in forms if form.enough]
+    first, *further = [form for form in enough if form.name not in passed_over] or enough[-1:]
+    return Taken(first, tuple(form.name for form in further))

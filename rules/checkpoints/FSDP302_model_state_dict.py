@@ -34,6 +34,7 @@ RULE = Rule(
 )
 
 STATE, COPY = "a state that may hold the parameters", Form("a copy of the state")
+APART = "a state with copies of what is sharded alone"  # FSDP1's held the very buffers
 
 
 def decide(site: Site, study: Study) -> Decision:
@@ -88,11 +89,11 @@ def decide(site: Site, study: Study) -> Decision:
             told is not None or setting.kind != "FULL" or strategies.is_replicated(models, study)
         )
         kept = snapshots.is_kept(site, study, aliases=aliases)
-        if study.take(site, Form(STATE, enough=not kept), COPY) == COPY.name:
-            if parts and setting.kind == "FULL":
-                new = _copied_parts(site, proposal, place)
-            else:
-                new = _copied(new, site, proposal, place)
+        whole = setting.kind == "FULL"
+        form = _form(site, study, kept=kept, apart=whole and not setting.offload and told is None)
+        if form != STATE:
+            apart = form == APART or (parts and whole)
+            new = (_copied_parts if apart else _copied)(new, site, proposal, place)
             message = f"a copy of {message}"
         if others and setting.kind == "FULL":
             new = _of_others(new, site, proposal, place, study, is_whole=not parts)
@@ -164,8 +165,16 @@ def _copied(
     return code("{c}({s})", c=copying, s=state)
 
 
-def _copied_parts(site: Site, proposal: Proposal, place: hoisting_places.Place | None) -> Code:
-    """A whole state in which what is sharded is copied, and nothing else is, as in FSDP1."""
+def _form(site: Site, study: Study, *, kept: bool, apart: bool) -> str:
+    """How a state that may be ``kept`` is given; ``apart`` tells whether it can be by parts."""
+    state = Form(STATE, enough=not kept)
+    return study.take(site, state, COPY, Form(APART, enough=apart))
+
+
+def _copied_parts(
+    state: Code, site: Site, proposal: Proposal, place: hoisting_places.Place | None
+) -> Code:
+    """A whole ``state`` in which what is sharded is copied, and nothing else is, as in FSDP1."""
     near = site.node if place is None else place.statement
     name = proposal.fresh(site.module, site.node, "name", loop=True)
     value = proposal.fresh(site.module, site.node, "value", loop=True)

@@ -16,6 +16,7 @@ from fsdp_migrate.families.wrapping.sharded_parts import sharded_parts
 from fsdp_migrate.fsdp1.site import Site
 from fsdp_migrate.planning.context import Study
 from fsdp_migrate.planning.edits import Code, code, join
+from fsdp_migrate.planning.forms import Form
 from fsdp_migrate.planning.model import Constructor, Decision
 from fsdp_migrate.planning.proposal import Proposal
 from fsdp_migrate.planning.rule import Rule
@@ -28,6 +29,9 @@ RULE = Rule(
     name="load_state_dict",
     handles=("FullyShardedDataParallel.load_state_dict",),
 )
+
+# Each rank takes its own part of its own state, buffers that differ from rank to rank included.
+BY_ENTRY = Form("a load that shards every entry by itself")
 
 
 def decide(site: Site, study: Study) -> Decision:
@@ -65,10 +69,12 @@ def decide(site: Site, study: Study) -> Decision:
     module = site.module
     state, strict = bound["state_dict"], bound.get("strict")
     others = any("DistributedDataParallel" in getattr(v, "made_by", "") for v in found.others)
-    if at_run_time or (
-        setting.kind == "FULL"
-        and loaded_states.needs_support(site.node, site.module, models, study)
-    ):
+    by_entry = setting.kind == "FULL" and not at_run_time
+    if by_entry:
+        needed = loaded_states.needs_support(site.node, site.module, models, study)
+        form = study.take(site, Form("set_model_state_dict", enough=not needed), BY_ENTRY)
+        by_entry = form == BY_ENTRY.name
+    if at_run_time or by_entry:
         message = "load_model_state_dict" if at_run_time else "load_full_model"
         name = proposal.support(module, message, call)
         flag = code(", strict={s}", s=strict) if strict is not None else code("")

@@ -23,7 +23,7 @@ RULE = Rule(code="FSDP402", name="no_sync", handles=("FullyShardedDataParallel.n
 
 CONTEXT = Form("a context manager")
 # Where gradients are dropped or read between micro-batches, for more communication.
-REDUCED = Form("gradients that are reduced after every micro-batch")
+REDUCED = Form("gradients that are reduced after every micro-batch", reduces_more=True)
 DROPPED = (
     "zero_grad() no longer drops gradients that wait for their reduction: where it comes between "
     "micro-batches, they go into the step"
@@ -114,10 +114,7 @@ def _last_micro_batch(site: Site) -> LastMicroBatch | None:
     if not isinstance(item, ast.withitem) or not isinstance(around, ast.With):
         return None
     other = choice.orelse if choice.body is site.node else choice.body
-    plain = (
-        isinstance(other, ast.Call) and not other.args and last_name(other.func) == "nullcontext"
-    )
-    if not plain or len(around.items) > 1 or item.optional_vars is not None:
+    if not _does_nothing(other) or len(around.items) > 1 or item.optional_vars is not None:
         return None
     parents = list(table.ancestors(around))
     if any(isinstance(p, (ast.Try, ast.With)) for p in parents):
@@ -128,6 +125,14 @@ def _last_micro_batch(site: Site) -> LastMicroBatch | None:
     if choice.orelse is site.node:
         return LastMicroBatch(around, code("{t}", t=choice.test))
     return LastMicroBatch(around, _negated(choice.test))
+
+
+def _does_nothing(context: ast.expr) -> bool:
+    return (
+        isinstance(context, ast.Call)
+        and not context.args
+        and last_name(context.func) == "nullcontext"
+    )
 
 
 def _negated(test: ast.expr) -> Code:
@@ -180,8 +185,14 @@ def _context(site: Site, proposal: Proposal, *, unsharded: bool, only_fsdp2: boo
 
 def _reduce_every_time(site: Site, proposal: Proposal) -> None:
     """Take the context away, or put one in its place that does nothing."""
-    item = site.module.table.parents[site.node]
-    around = site.module.table.parents[item]
+    parents = site.module.table.parents
+    item = parents[site.node]
+    if isinstance(item, ast.IfExp) and not any(
+        isinstance(n, ast.Call) for n in ast.walk(item.test)
+    ):
+        other = item.orelse if item.body is site.node else item.body
+        item = parents[item] if _does_nothing(other) else item
+    around = parents[item]
     if isinstance(around, ast.With) and isinstance(item, ast.withitem):
         proposal.unwrap(site.module, around, around.items.index(item))
         return

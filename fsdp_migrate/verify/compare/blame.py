@@ -29,6 +29,7 @@ _POINTERS = (
     _Pointer("clipping", "", ("FSDP401",)),
     _Pointer("gradients-present", "", ("FSDP402", "FSDP420", *_CONSTRUCTORS)),
     _Pointer("gradient", "", ("FSDP420", "FSDP419", "FSDP417", "FSDP402")),
+    _Pointer("steps", "backward calls", ("FSDP405",)),
     _Pointer("recomputation", "", ("FSDP117",)),
     _Pointer("collectives", "all-gather calls", ("FSDP201", *_CONSTRUCTORS)),
     _Pointer("collectives", " calls", ("FSDP402", "FSDP201", *_CONSTRUCTORS)),

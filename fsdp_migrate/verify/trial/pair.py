@@ -124,7 +124,12 @@ def compare_versions(bench: Bench, setting: Setting) -> Pair:
         after = bench.record(job)
     except Settled as settled:
         raise bench.explained(settled, job, before) from None
-    evidence = Evidence(before, after, changed=changed_sources(bench.plan.before, bench.plan.after))
+    evidence = Evidence(
+        before,
+        after,
+        changed=changed_sources(bench.plan.before, bench.plan.after),
+        reduces_more=bench.plan.reduces_more,
+    )
     if drawn_apart(evidence):
         # Both draw their weights on the meta device, in different orders: compared as they are,
         # they are two unrelated models.
@@ -194,7 +199,7 @@ def _compare_in_float32(
             continue
         if sides[0].coarse:
             continue
-        evidence = Evidence(sides[0], sides[1])
+        evidence = Evidence(sides[0], sides[1], reduces_more=bench.plan.reduces_more)
         try:
             return _with_twin(bench, setting, evidence, precision), []
         except Settled:
