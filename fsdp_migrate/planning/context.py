@@ -16,6 +16,7 @@ from fsdp_migrate.analysis.project import Outdated, Project
 from fsdp_migrate.analysis.tracing.tracer import Tracer
 from fsdp_migrate.analysis.values import Class, Constant, Made, Unknown, Value, Values
 from fsdp_migrate.fsdp1 import declared, model_values
+from fsdp_migrate.fsdp1.construct import Construct
 from fsdp_migrate.fsdp1.narrowing import Narrowing
 from fsdp_migrate.fsdp1.site import Site
 from fsdp_migrate.planning import wrapped_elsewhere
@@ -71,7 +72,7 @@ class Study:
     _made: list[tuple[Constructor, str, str]] = field(default_factory=list)
     run_time: frozenset[ast.AST] = frozenset()  # constructor calls to write in the run-time form
     passed_over: PassedOver = field(default_factory=dict)  # forms that sites are not to take
-    _taken: dict[ast.AST, Taken] = field(default_factory=dict)  # site -> its form
+    _taken: dict[tuple[ast.AST, Construct], Taken] = field(default_factory=dict)
     run_time_states: bool = False  # kinds of state dicts that only the running program knows
     partial: bool = False  # stop the program at what is left rather than hold its model back
     branches: list[Branch] = field(default_factory=list)  # for FSDP1 models, and going
@@ -295,7 +296,8 @@ class Study:
         """The name of the form to write a site in: the first of ``forms`` that is enough by what is
         known, unless it was tried."""
         place = (site.module.path, site.position)
-        taken = self._taken[site.node] = take(forms, self.passed_over.get(place, ()))
+        taken = take(forms, self.passed_over.get(place, ()))
+        self._taken[site.node, site.construct] = taken
         return taken.name
 
     def rewritten(
@@ -329,7 +331,7 @@ class Study:
             tuple(edits),
             frozenset(models),
             claims=proposal.claims if proposal is not None else Claims(),
-            form=self._taken.get(site.node),
+            form=self._taken.get((site.node, site.construct)),
         )
 
     def kept_as_is(

@@ -193,7 +193,7 @@ def _reduce_every_time(site: Site, proposal: Proposal) -> None:
         other = item.orelse if item.body is site.node else item.body
         item = parents[item] if _does_nothing(other) else item
     around = parents[item]
-    if isinstance(around, ast.With) and isinstance(item, ast.withitem):
+    if isinstance(around, ast.With) and isinstance(item, ast.withitem) and not item.optional_vars:
         proposal.unwrap(site.module, around, around.items.index(item))
         return
     name = proposal.name(site.module, "contextlib", "nullcontext", site.node)

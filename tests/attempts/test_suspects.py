@@ -110,3 +110,31 @@ def test_a_site_that_is_left_anyway_is_no_suspect(suspects: Suspects) -> None:
     failed = gate("clipping", "gradient clipping", Status.FAIL)
     pointed = {("clipping", ""): (site("FSDP401", 77),)}
     assert units(suspects, gates=(failed,), pointed=pointed) == []
+
+
+def test_a_gate_names_all_sites_that_it_points_at(suspects: Suspects) -> None:
+    failed = gate("clipping", "gradient clipping", Status.FAIL)
+    pointed = {("clipping", ""): (CLIP_B, WRAP_B, WRAP_A)}
+    found = suspects.of(report(Verdict.DIFFERENT, gates=(failed,), pointed=pointed))
+    assert [s.sites for s in found] == [(CLIP_B, WRAP_B), (WRAP_A,)]
+
+
+def test_beside_a_cost_all_sites_may_be_the_cause(suspects: Suspects) -> None:
+    """Another cost is no reason for a difference."""
+    failed = gate("trajectory", "later steps", Status.FAIL)
+    cost = gate("collectives", "collectives", Status.COST)
+    pointed = {("collectives", ""): (WRAP_B,)}
+    found = suspects.of(report(Verdict.DIFFERENT, gates=(failed, cost), pointed=pointed))
+    assert [s.sites for s in found] == [(WRAP_B, CLIP_B)]
+    alone = suspects.of(report(Verdict.SAME_AT_OTHER_COST, gates=(cost,), pointed=pointed))
+    assert [s.sites for s in alone] == [(WRAP_B,)]
+
+
+def test_where_nothing_is_named_how_the_model_is_sharded_comes_last(suspects: Suspects) -> None:
+    made = Made(0, "train.py", Span(5, 4, 5, 13), "Net", {}, (), 0)
+    kind, state = site("FSDP301", 5), site("FSDP302", 6)
+    owners = {kind: 1, **suspects.owners, state: 1}
+    found = dataclasses.replace(suspects, owners=owners).of(
+        report(Verdict.DIFFERENT, observed=Observed(made=(made,)))
+    )
+    assert [s.sites for s in found] == [(CLIP_B, state, kind, WRAP_B)]
