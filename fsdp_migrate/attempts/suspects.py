@@ -68,13 +68,14 @@ class Suspects:
     def _at(
         self, sites: Iterable[KnownSite], evidence: str, *, is_cause: bool = True
     ) -> Iterator[Suspect]:
-        """The units of some sites; of what is not known to be the cause, with all their sites."""
+        """The units of some sites, with their other sites behind those: a difference may show where
+        it was not made. How a model is sharded is none of them if something else ``is_cause``."""
         by_unit: dict[int, list[KnownSite]] = {}
         for site in sites:
             if site in self.owners:
                 by_unit.setdefault(self.owners[site], []).append(site)
         for unit, own in by_unit.items():
-            others = () if is_cause else self._sites_of(unit)
+            others = (s for s in self._sites_of(unit) if not (is_cause and is_of_sharding(s)))
             yield Suspect(unit, f"{evidence} {own[0]}", tuple(dict.fromkeys((*own, *others))))
 
     def _sites_of(self, unit: int) -> tuple[KnownSite, ...]:

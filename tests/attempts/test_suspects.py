@@ -119,15 +119,28 @@ def test_a_gate_names_all_sites_that_it_points_at(suspects: Suspects) -> None:
     assert [s.sites for s in found] == [(CLIP_B, WRAP_B), (WRAP_A,)]
 
 
+def test_other_sites_of_the_model_come_behind_those_that_a_gate_points_at(
+    suspects: Suspects,
+) -> None:
+    """A norm differs where it is clipped, for gradients that no_sync did not reduce."""
+    waits = site("FSDP402", 5)
+    owners = {waits: 1, **suspects.owners}
+    failed = gate("clipping", "gradient clipping", Status.FAIL)
+    pointed = {("clipping", ""): (CLIP_B,)}
+    found = dataclasses.replace(suspects, owners=owners).of(
+        report(Verdict.DIFFERENT, gates=(failed,), pointed=pointed)
+    )
+    assert [s.sites for s in found] == [(CLIP_B, waits)]
+
+
 def test_beside_a_cost_all_sites_may_be_the_cause(suspects: Suspects) -> None:
     """Another cost is no reason for a difference."""
     failed = gate("trajectory", "later steps", Status.FAIL)
     cost = gate("collectives", "collectives", Status.COST)
-    pointed = {("collectives", ""): (WRAP_B,)}
-    found = suspects.of(report(Verdict.DIFFERENT, gates=(failed, cost), pointed=pointed))
-    assert [s.sites for s in found] == [(WRAP_B, CLIP_B)]
-    alone = suspects.of(report(Verdict.SAME_AT_OTHER_COST, gates=(cost,), pointed=pointed))
-    assert [s.sites for s in alone] == [(WRAP_B,)]
+    found = suspects.of(
+        report(Verdict.DIFFERENT, gates=(failed, cost), pointed={("collectives", ""): (CLIP_B,)})
+    )
+    assert [s.sites for s in found] == [(CLIP_B, WRAP_B)]
 
 
 def test_where_nothing_is_named_how_the_model_is_sharded_comes_last(suspects: Suspects) -> None:
