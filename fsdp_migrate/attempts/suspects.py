@@ -15,6 +15,7 @@ from pathlib import Path
 
 from fsdp_migrate.attempts.search import Suspect
 from fsdp_migrate.verify.compare.gate import Gate, Status
+from fsdp_migrate.verify.compare.observed import Observed
 from fsdp_migrate.verify.compare.sites import KnownSite
 from fsdp_migrate.verify.launch.ending import End, Ending
 from fsdp_migrate.verify.report.model import Report
@@ -55,18 +56,25 @@ class Suspects:
         for ending in report.endings.values():
             if ending.end in (End.CRASHED, End.HUNG):
                 yield from self._by_lines(ending)
-                yield from self._by_words(ending)
+                yield from self._by_words(ending, report.observed)
         for gate in _in_order(report.gates):
             pointed = report.pointed.get((gate.key, gate.part), ())
             is_cause = gate.status is not Status.COST or gate == report.first_failure
-            yield from self._at(pointed, f"{gate.title} points at", is_cause=is_cause)
+            why = f"{gate.title} points at"
+            yield from self._at(pointed, why, report.observed, is_cause=is_cause)
         made = {f"{each.file}:{each.span.line}" for each in report.observed.made}
         for site, unit in self.owners.items():
             if site.place in made:
-                yield Suspect(unit, f"its model is made at {site.place}", self._sites_of(unit))
+                sites = self._sites_of(unit, report.observed)
+                yield Suspect(unit, f"its model is made at {site.place}", sites)
 
     def _at(
-        self, sites: Iterable[KnownSite], evidence: str, *, is_cause: bool = True
+        self,
+        sites: Iterable[KnownSite],
+        evidence: str,
+        observed: Observed,
+        *,
+        is_cause: bool = True,
     ) -> Iterator[Suspect]:
         """The units of some sites, with their other sites behind those: a difference may show where
         it was not made. How a model is sharded is none of them if something else ``is_cause``."""
@@ -75,14 +83,19 @@ class Suspects:
             if site in self.owners:
                 by_unit.setdefault(self.owners[site], []).append(site)
         for unit, own in by_unit.items():
-            others = (s for s in self._sites_of(unit) if not (is_cause and is_of_sharding(s)))
+            every = self._sites_of(unit, observed)
+            others = (site for site in every if not (is_cause and is_of_sharding(site)))
             yield Suspect(unit, f"{evidence} {own[0]}", tuple(dict.fromkeys((*own, *others))))
 
-    def _sites_of(self, unit: int) -> tuple[KnownSite, ...]:
-        """All sites of a unit, those last whose other forms change most of the program: how the
-        model is sharded, and the kind of its states."""
-        own = (site for site, owner in self.owners.items() if owner == unit)
-        return tuple(sorted(own, key=lambda s: (is_of_sharding(s), s.code in _KINDS_OF_STATE)))
+    def _sites_of(self, unit: int, observed: Observed) -> tuple[KnownSite, ...]:
+        """All sites of a unit, those first that the run came by, and those last whose other forms
+        change most of the program: how the model is sharded, and the kind of its states."""
+        ran = {use.place for use in observed.uses}
+
+        def order(site: KnownSite) -> tuple[bool, bool, bool]:
+            return is_of_sharding(site), site.code in _KINDS_OF_STATE, site.place not in ran
+
+        return tuple(sorted((s for s, owner in self.owners.items() if owner == unit), key=order))
 
     def _by_lines(self, ending: Ending) -> Iterator[Suspect]:
         """The units whose new code an error came through, the innermost frame first."""
@@ -97,11 +110,11 @@ class Suspects:
                 unit, why = self.owners[near[0]], f"{file}:{line} of the new code {verb}"
                 yield Suspect(unit, why, (near[0],))
 
-    def _by_words(self, ending: Ending) -> Iterator[Suspect]:
+    def _by_words(self, ending: Ending, observed: Observed) -> Iterator[Suspect]:
         for words, codes in _WORDS:
             if words.search(ending.says):
                 spoken_of = (site for site in self.owners if site.code in codes)
-                yield from self._at(spoken_of, "the error speaks of")
+                yield from self._at(spoken_of, "the error speaks of", observed)
 
     def _old_lines(self, file: str, line: int) -> tuple[int, int] | None:
         """The lines in the place of which the changed ``line`` stands, from 1; None if it stands as

@@ -9,7 +9,7 @@ import pytest
 
 from fsdp_migrate.attempts.suspects import Suspects
 from fsdp_migrate.verify.compare.gate import Gate, Status
-from fsdp_migrate.verify.compare.observed import Made, Observed, Span
+from fsdp_migrate.verify.compare.observed import Made, Observed, Span, Use
 from fsdp_migrate.verify.compare.sites import KnownSite
 from fsdp_migrate.verify.launch.ending import End, Ending, RankTrace
 from fsdp_migrate.verify.report.model import Verdict
@@ -151,3 +151,14 @@ def test_where_nothing_is_named_how_the_model_is_sharded_comes_last(suspects: Su
         report(Verdict.DIFFERENT, observed=Observed(made=(made,)))
     )
     assert [s.sites for s in found] == [(CLIP_B, state, kind, WRAP_B)]
+
+
+def test_what_the_run_came_by_comes_before_what_it_did_not(suspects: Suspects) -> None:
+    made = Made(0, "train.py", Span(5, 4, 5, 13), "Net", {}, (), 0)
+    waits = site("FSDP402", 4)
+    use = Use("train.py", Span(4, 0, 4, 9), "no_sync")
+    owners = {**suspects.owners, waits: 1}
+    found = dataclasses.replace(suspects, owners=owners).of(
+        report(Verdict.DIFFERENT, observed=Observed(uses=(use,), made=(made,)))
+    )
+    assert [s.sites for s in found] == [(waits, CLIP_B, WRAP_B)]
