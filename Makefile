@@ -20,6 +20,7 @@ help:
 	@echo "make documents   renew the tables in docs/"
 	@echo "make mutants     plant every known defect; verify must catch each one"
 	@echo "make pairs       correct migrations, every fixture among them; verify must pass each one"
+	@echo "make needs       programs that need more than a short form; migrate must find it"
 	@echo "make attacks     programs written to mislead verify; none that is wrong may pass, none that is right fail"
 	@echo "make gpu         what needs a GPU, where there is one (TORCH= a build for it)"
 	@echo "make ruler       tell what is written or said otherwise than at the last make ruler-record"

@@ -26,6 +26,8 @@ _SAVED = ("FSDP302", "FSDP304", "FSDP310", "FSDP301", "FSDP309")
 _LOADED = ("FSDP303", "FSDP305", *_SAVED)
 
 _POINTERS = (
+    # The same bound of another norm: the gradients differ that are clipped.
+    _Pointer("clipping", "norm ", ("FSDP402", "FSDP401")),
     _Pointer("clipping", "", ("FSDP401",)),
     _Pointer("gradients-present", "", ("FSDP402", "FSDP420", *_CONSTRUCTORS)),
     _Pointer("gradient", "", ("FSDP420", "FSDP419", "FSDP417", "FSDP402")),
