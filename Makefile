@@ -11,7 +11,7 @@ bin := $(VENV)/bin
 ready := $(VENV)/.ready
 demo := build/demo
 
-.PHONY: help demo test lint documents mutants pairs attacks gpu benchmarks ruler ruler-record measure clean
+.PHONY: help demo test lint documents mutants pairs needs attacks gpu benchmarks ruler ruler-record measure clean
 
 help:
 	@echo "make demo        rewrite the example project, train before and after, print the verdict"
@@ -20,6 +20,7 @@ help:
 	@echo "make documents   renew the tables in docs/"
 	@echo "make mutants     plant every known defect; verify must catch each one"
 	@echo "make pairs       correct migrations, every fixture among them; verify must pass each one"
+	@echo "make needs       programs that need more than a short form; migrate must find it"
 	@echo "make attacks     programs written to mislead verify; none that is wrong may pass, none that is right fail"
 	@echo "make gpu         what needs a GPU, where there is one (TORCH= a build for it)"
 	@echo "make ruler       tell what is written or said otherwise than at the last make ruler-record"
@@ -47,7 +48,7 @@ demo: $(ready)
 	@printf 'See what was compared: cd %s && fsdp-migrate verify train.py --before before --after after\n' $(demo)
 
 test: lint
-	$(bin)/python -m pytest -q -n $(WORKERS) -m "not mutants and not pairs and not attacks"
+	$(bin)/python -m pytest -q -n $(WORKERS) -m "not mutants and not pairs and not attacks and not needs"
 
 lint: $(ready)
 	$(bin)/ruff check .
@@ -62,6 +63,9 @@ mutants: $(ready)
 
 pairs: $(ready)
 	$(bin)/python -m pytest -q -m pairs
+
+needs: $(ready)
+	$(bin)/python -m pytest -q -m needs tests/attempts/test_needs.py
 
 attacks: $(ready)
 	$(bin)/python -m pytest -q -m attacks tests/verify/test_attacks.py

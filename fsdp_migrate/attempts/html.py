@@ -24,14 +24,12 @@ def _body(migration: Migration) -> Iterator[str]:
     yield from _head(migration)
     yield "<h2>Attempts</h2>"
     yield from _attempts(migration)
-    for title, units in (
-        ("Left as it was", migration.left),
-        ("In the run-time form", migration.at_run_time),
-    ):
-        if units:
+    left = {migration.titles[unit]: why for unit, why in migration.left.items()}
+    for title, others in (("Left as it was", left), ("In another form", migration.taken)):
+        if others:
             yield f'<h2>{title}</h2><div class="card"><table>'
-            for unit, why in units.items():
-                yield f"<tr><td>{text(migration.titles[unit])}</td><td>{text(why)}</td></tr>"
+            for what, why in others.items():
+                yield f"<tr><td>{text(what)}</td><td>{text(why)}</td></tr>"
             yield "</table></div>"
     yield from _listed("Rests on the code alone, for no program came by", migration.not_executed)
     yield from _listed("Written", migration.written)

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from fsdp_migrate.attempts.search import Attempt, Search
+from fsdp_migrate.attempts.search import Attempt, Other, Search
 from fsdp_migrate.report.markdown import code, text
 from fsdp_migrate.verify.compare.coverage import listed
 from fsdp_migrate.verify.compare.gate import plural
@@ -49,29 +49,29 @@ class Migration:
     @property
     def left(self) -> dict[int, str]:
         """The units that were left to train the same, and the evidence against each."""
-        return self._evidence(self.best.forms.left if self.best is not None else frozenset())
+        left = sorted(self.best.forms.left) if self.best is not None else []
+        return {unit: self._failure(unit) for unit in left}
 
     @property
-    def at_run_time(self) -> dict[int, str]:
-        """The units that took the run-time form to train the same, and the evidence likewise."""
-        return self._evidence(self.best.forms.at_run_time if self.best is not None else frozenset())
+    def taken(self) -> dict[str, str]:
+        """The other forms that were taken to train the same, and the evidence likewise."""
+        taken = sorted(self.best.forms.taken) if self.best is not None else []
+        return {other.what: self._failure(other) for other in taken}
 
-    def _evidence(self, units: frozenset[int]) -> dict[int, str]:
-        """What failed when each unit was written out and the others, as nearly as was tried, had
-        the forms that they have now."""
-        return {unit: self._failure(unit) for unit in sorted(units)}
-
-    def _failure(self, unit: int) -> str:
+    def _failure(self, other: Other | int) -> str:
+        """What failed without something, and the rest, as nearly as was tried, as it is now."""
         assert self.best is not None
         others = self.best.forms.others
         failed = [
             attempt
             for attempt in self.search.attempts
-            if unit not in attempt.forms.others and not attempt.passes
+            if other not in attempt.forms.others and not attempt.passes
         ]
         closest = min(failed, key=lambda each: len(each.forms.others ^ others), default=None)
         report = closest.report if closest is not None else None
-        return f"written out, {report.title}: {report.says}" if report is not None else ""
+        return (
+            f"as it is written first, {report.title}: {report.says}" if report is not None else ""
+        )
 
     @property
     def not_executed(self) -> tuple[str, ...]:
@@ -89,7 +89,7 @@ class Migration:
             "programs": list(self.programs),
             "attempts": [self._attempt(attempt) for attempt in self.search.attempts],
             "left": self._listed(self.left),
-            "at_run_time": self._listed(self.at_run_time),
+            "other_forms": [{"what": what, "evidence": why} for what, why in self.taken.items()],
             "stopped": self.search.stopped,
             "not_executed": list(self.not_executed),
             "written": list(self.written),
@@ -104,7 +104,7 @@ class Migration:
         forms = attempt.forms
         return {
             "left": [self.titles[unit] for unit in sorted(forms.left)],
-            "at_run_time": [self.titles[unit] for unit in sorted(forms.at_run_time)],
+            "other_forms": [other.what for other in sorted(forms.taken)],
             "why": attempt.why,
             "passes": attempt.passes,
             "seconds": round(attempt.seconds, 2),
@@ -136,8 +136,8 @@ def answer_lines(migration: Migration) -> Iterator[str]:
         yield f"  the search ended early: {search.stopped}"
     for unit, why in migration.left.items():
         yield f"  left as it was: {migration.titles[unit]}; {why}"
-    for unit, why in migration.at_run_time.items():
-        yield f"  in the run-time form: {migration.titles[unit]}; {why}"
+    for what, why in migration.taken.items():
+        yield f"  in another form: {what}; {why}"
     if migration.not_executed:
         places = listed(migration.not_executed)
         yield f"  rests on the code alone, for no program came by: {places}"
@@ -172,8 +172,8 @@ def markdown(migration: Migration) -> str:
         lines += [f"The search ended early: {text(migration.search.stopped)}.", ""]
     for unit, why in migration.left.items():
         lines.append(f"- **Left as it was**: {text(migration.titles[unit])}; {text(why)}")
-    for unit, why in migration.at_run_time.items():
-        lines.append(f"- In the run-time form: {text(migration.titles[unit])}; {text(why)}")
+    for what, why in migration.taken.items():
+        lines.append(f"- In another form: {text(what)}; {text(why)}")
     if migration.not_executed:
         places = ", ".join(map(code, migration.not_executed))
         lines.append(f"- No program came by, so this rests on the code alone: {places}")
@@ -187,9 +187,7 @@ def what_was_tried(attempt: Attempt, titles: Sequence[str]) -> str:
     parts = []
     if forms.left:
         parts.append(f"without {listed([titles[unit] for unit in sorted(forms.left)])}")
-    if forms.at_run_time:
-        named = listed([titles[unit] for unit in sorted(forms.at_run_time)])
-        parts.append(f"the run-time form for {named}")
+    parts += [other.what for other in sorted(forms.taken)]
     return ", ".join(parts) or "everything is written out"
 
 

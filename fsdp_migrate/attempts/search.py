@@ -1,48 +1,65 @@
 """The search for the migration that trains the same.
 
-What is migrated is numbered: each number is a unit (``migration/units.py``), which has forms. The
-first attempt writes every unit out. While an attempt does not train the same, the unit that its
-evidence points at takes its next form; a unit whose forms change nothing about the failure is no
-suspect any more. Where the evidence points nowhere, halves are left. What took another form in vain
-is written out again afterwards: of the units that did not stay written out, none could alone.
+What is migrated is numbered: each number is a unit (``migration/units.py``). The first attempt
+takes the first form of everything. While an attempt does not train the same, the unit that its
+evidence points at takes the next form of something in it, and is left after the last; a unit whose
+forms change nothing about the failure is no suspect any more. Where the evidence points nowhere,
+halves are left. What took another form in vain takes its first one again afterwards: of what did
+not keep that, nothing could alone.
 
 The search is deterministic: the same answers of ``train`` lead to the same attempts.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from time import monotonic
 
+from fsdp_migrate.planning.forms import Place
 from fsdp_migrate.verify.compare.gate import plural
+from fsdp_migrate.verify.compare.sites import KnownSite
 from fsdp_migrate.verify.report.model import Report, Verdict
 
 # Whatever is done to the migrated program, these stay as they are.
 _OF_THE_ORIGINAL = frozenset({Verdict.BEFORE_FAILED, Verdict.BEFORE_HUNG, Verdict.UNRECORDED})
 
 
+@dataclass(frozen=True, order=True)
+class Other:
+    """Another form of something in a unit: forms of sites that are passed over for it."""
+
+    unit: int
+    what: str
+    """The form that is taken, and where."""
+    passed_over: tuple[tuple[Place, str], ...]
+
+
 @dataclass(frozen=True)
 class Forms:
-    """The units that are not written out: in the run-time form, and left as they were."""
+    """What is not as it is written first: the sites in other forms, the units left as they were."""
 
-    at_run_time: frozenset[int] = frozenset()
+    taken: frozenset[Other] = frozenset()
     left: frozenset[int] = frozenset()
 
     @property
-    def others(self) -> frozenset[int]:
-        """All units that are not written out."""
-        return self.at_run_time | self.left
+    def others(self) -> frozenset[Other | int]:
+        """All of it."""
+        return self.taken | self.left
 
-    def with_run_time(self, unit: int) -> Forms:
-        return Forms(self.at_run_time | {unit}, self.left)
+    def taking(self, other: Other) -> Forms:
+        """The same with another form, in the place of those that it comes after."""
+        over = set(other.passed_over)
+        taken = (each for each in self.taken if not over > set(each.passed_over))
+        return Forms(frozenset((*taken, other)), self.left)
 
     def with_left(self, units: Collection[int]) -> Forms:
-        return Forms(self.at_run_time.difference(units), self.left.union(units))
+        taken = (other for other in self.taken if other.unit not in units)
+        return Forms(frozenset(taken), self.left.union(units))
 
-    def only(self, units: Collection[int]) -> Forms:
-        """The same with all other units written out."""
-        return Forms(self.at_run_time.intersection(units), self.left.intersection(units))
+    def only(self, others: Collection[Other | int]) -> Forms:
+        """The same with everything else as it is written first."""
+        return Forms(self.taken.intersection(others), self.left.intersection(others))
 
 
 @dataclass(frozen=True)
@@ -51,8 +68,8 @@ class Suspect:
 
     unit: int
     evidence: str
-    of_sharding: bool = True
-    """Whether it may be how the model is sharded, which the run-time form does in another way."""
+    sites: tuple[KnownSite, ...] = ()
+    """Those that it points at, the likeliest first."""
 
 
 @dataclass(frozen=True)
@@ -96,15 +113,15 @@ class Search:
     """A search over ``units``.
 
     ``train`` tries one migration and answers the programs' reports. ``suspect`` names the units
-    that an attempt's failure points at, the likeliest first. ``has_run_time_form`` says whether a
-    unit can be written in another way.
+    that an attempt's failure points at, the likeliest first. ``further`` answers with the forms of
+    a suspect that come next, before its unit is left.
     """
 
     units: Sequence[int]
     train: Callable[[Forms], tuple[Report, ...]]
     suspect: Callable[[Attempt], Sequence[Suspect]]
     limits: Limits
-    has_run_time_form: Callable[[int], bool] = lambda unit: False
+    further: Callable[[Forms, Suspect], Iterable[Forms]] = lambda forms, suspect: ()
     tell: Callable[[int, Attempt], None] = lambda number, attempt: None
     """Is told of each attempt when it is done, and which one it is, from 1."""
     attempts: list[Attempt] = field(default_factory=list)
@@ -122,7 +139,7 @@ class Search:
         self._started = monotonic()
         try:
             passed = self._find_one_that_passes()
-            self._write_out_again(passed, frozenset(), sorted(passed.others))
+            self._write_out_again(passed, frozenset(), _in_order(passed.others))
         except Stopped as stop:
             self.stopped = str(stop)
 
@@ -155,10 +172,8 @@ class Search:
         return None
 
     def _further(self, forms: Forms, suspect: Suspect) -> Iterator[Forms]:
-        unit = suspect.unit
-        if suspect.of_sharding and unit not in forms.at_run_time and self.has_run_time_form(unit):
-            yield forms.with_run_time(unit)
-        yield forms.with_left({unit})
+        yield from self.further(forms, suspect)
+        yield forms.with_left({suspect.unit})
 
     def _require_that_forms_matter(self, failed: Attempt, suspects: Sequence[Suspect]) -> None:
         """
@@ -172,10 +187,10 @@ class Search:
             raise Stopped(f"{report.title}: {report.says}")
 
     def _write_out_again(
-        self, forms: Forms, fixed: frozenset[int], group: Sequence[int]
-    ) -> frozenset[int]:
-        """The units of ``group`` that need their form beside ``fixed``, where all of them pass in
-        theirs (delta debugging: Zeller and Hildebrandt, 2002)."""
+        self, forms: Forms, fixed: frozenset[Other | int], group: Sequence[Other | int]
+    ) -> frozenset[Other | int]:
+        """What of ``group`` is needed beside ``fixed``, where all of it passes (delta debugging:
+        Zeller and Hildebrandt, 2002)."""
         if not group or self._try(forms.only(fixed), _AGAIN).passes:
             return frozenset()
         if len(group) == 1:
@@ -222,7 +237,14 @@ class Search:
 
 
 def _cost(attempt: Attempt) -> tuple[int, int]:
-    return len(attempt.forms.left), len(attempt.forms.at_run_time)
+    return len(attempt.forms.left), len(attempt.forms.taken)
+
+
+def _in_order(others: Iterable[Other | int]) -> list[Other | int]:
+    """The units that are left, then what takes another form."""
+    every = list(others)
+    left = sorted(each for each in every if isinstance(each, int))
+    return [*left, *sorted(each for each in every if isinstance(each, Other))]
 
 
 def _fail_alike(one: Attempt, other: Attempt) -> bool:

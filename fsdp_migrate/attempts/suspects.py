@@ -10,7 +10,7 @@ could not decide, or found another cost, and the models that the run made. Gates
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from difflib import SequenceMatcher
 from pathlib import Path
@@ -28,7 +28,6 @@ _NO_METHOD = re.compile(r"'(?P<kind>\w+)' object has no attribute '(?P<name>\w+)
 # How models are sharded, and how often their gradients are reduced.
 _WITHOUT_NUMBERS = ("placement", "units", "collectives")
 _CONSTRUCTORS = ("FSDP101", "FSDP103")
-_OF_SHARDING = ("FSDP1", "FSDP2")  # the constructor and its arguments
 # Words of torch's errors, and the rules that write what they speak of.
 _WORDS = (
     (
@@ -37,6 +36,7 @@ _WORDS = (
     ),
     (re.compile(r"mixed torch\.Tensor and DTensor"), (*_CONSTRUCTORS, "FSDP113")),
 )
+_KINDS_OF_STATE = frozenset({"FSDP301", "FSDP309"})
 _STACK = re.compile(r"^(.+):(\d+) in ", re.MULTILINE)
 
 
@@ -66,20 +66,46 @@ class Suspects:
         yield from (suspect for e in errors for suspect in self._by_method(e, report.observed))
         yield from (suspect for e in errors for suspect in self._by_what_is_left(e))
         lines = [suspect for ending in errors for suspect in self._by_lines(ending)]
-        if lines and lines[0].of_sharding:  # what is not sharded yet tells nothing
+        if lines and is_of_sharding(lines[0].sites[0]):  # what is not sharded yet tells nothing
             yield lines[0]
         yield from self._by_gates(report, Status.FAIL)
         yield from lines
-        yield from (suspect for ending in errors for suspect in self._by_words(ending))
+        yield from (s for ending in errors for s in self._by_words(ending, report.observed))
         yield from self._by_gates(report, Status.VOID, Status.COST)
         made = {f"{each.file}:{each.span.line}" for each in report.observed.made}
         for site, unit in self.owners.items():
             if site.place in made:
-                yield Suspect(unit, f"its model is made at {site.place}")
+                sites = self._sites_of(unit, report.observed)
+                yield Suspect(unit, f"its model is made at {site.place}", sites)
 
-    def _suspect(self, site: KnownSite, evidence: str) -> Suspect:
-        of_sharding = site.code.startswith(_OF_SHARDING)
-        return Suspect(self.owners[site], evidence, of_sharding)
+    def _at(
+        self,
+        sites: Iterable[KnownSite],
+        evidence: str,
+        observed: Observed,
+        *,
+        is_cause: bool = True,
+    ) -> Iterator[Suspect]:
+        """The units of some sites, with their other sites behind those: a difference may show where
+        it was not made. How a model is sharded is none of them if something else ``is_cause``."""
+        by_unit: dict[int, list[KnownSite]] = {}
+        for site in sites:
+            if site in self.owners:
+                by_unit.setdefault(self.owners[site], []).append(site)
+        for unit, own in by_unit.items():
+            every = self._sites_of(unit, observed)
+            others = (site for site in every if not (is_cause and is_of_sharding(site)))
+            yield Suspect(unit, f"{evidence} {own[0]}", tuple(dict.fromkeys((*own, *others))))
+
+    def _sites_of(self, unit: int, observed: Observed) -> tuple[KnownSite, ...]:
+        """All sites of a unit, those first that the run came by, and those last whose other forms
+        change most of the program: how the model is sharded, and the kind of its states."""
+        ran = {use.place for use in observed.uses}
+
+        def order(site: KnownSite) -> tuple[bool, bool, bool]:
+            return is_of_sharding(site), site.code in _KINDS_OF_STATE, site.place not in ran
+
+        return tuple(sorted((s for s, owner in self.owners.items() if owner == unit), key=order))
 
     def _by_gates(self, report: Report, *statuses: Status) -> Iterator[Suspect]:
         """What gates of these statuses point at, status by status: first those that no number
@@ -87,9 +113,10 @@ class Suspects:
         for status in statuses:
             found = [gate for gate in report.gates if gate.status is status]
             for gate in sorted(found, key=lambda gate: gate.key not in _WITHOUT_NUMBERS):
-                for site in report.pointed.get((gate.key, gate.part), ()):
-                    if site in self.owners:
-                        yield self._suspect(site, f"{gate.title} points at {site}")
+                pointed = report.pointed.get((gate.key, gate.part), ())
+                is_cause = status is not Status.COST or gate == report.first_failure
+                why = f"{gate.title} points at"
+                yield from self._at(pointed, why, report.observed, is_cause=is_cause)
 
     def _by_method(self, ending: Ending, observed: Observed) -> Iterator[Suspect]:
         """The constructors of a model that was asked for what only a sharded one has."""
@@ -99,7 +126,8 @@ class Suspects:
         made = {f"{m.file}:{m.span.line}" for m in observed.made if m.module == found["kind"]}
         for site in self.owners:
             if site.place in made and site.code in _CONSTRUCTORS:
-                yield self._suspect(site, f"{found['kind']} was not sharded by {site}")
+                why = f"{found['kind']} was not sharded by {site}"
+                yield Suspect(self.owners[site], why, (site,))
 
     def _by_what_is_left(self, ending: Ending) -> Iterator[Suspect]:
         """The unit of a site that is left, if the program's innermost line with an error is its."""
@@ -113,7 +141,7 @@ class Suspects:
                 for site, unit in self.left.items():
                     if site.file == file and site.span.line <= at <= site.span.last:
                         why = f"{site} is left for you, and the error comes from there"
-                        yield Suspect(unit, why, of_sharding=False)
+                        yield Suspect(unit, why)
 
     def _by_lines(self, ending: Ending) -> Iterator[Suspect]:
         """The units whose new code an error came through, the innermost frame first."""
@@ -125,14 +153,14 @@ class Suspects:
             near = [site for site in self.owners if site.file == file]
             near.sort(key=lambda site: (_distance(site, *old[:2]), abs(site.span.line - old[2])))
             if near and _distance(near[0], *old[:2]) == 0:
-                yield self._suspect(near[0], f"{file}:{line} of the new code {verb}")
+                unit, why = self.owners[near[0]], f"{file}:{line} of the new code {verb}"
+                yield Suspect(unit, why, (near[0],))
 
-    def _by_words(self, ending: Ending) -> Iterator[Suspect]:
+    def _by_words(self, ending: Ending, observed: Observed) -> Iterator[Suspect]:
         for words, codes in _WORDS:
             if words.search(ending.says):
-                for site in self.owners:
-                    if site.code in codes:
-                        yield self._suspect(site, f"the error speaks of {site}")
+                spoken_of = (site for site in self.owners if site.code in codes)
+                yield from self._at(spoken_of, "the error speaks of", observed)
 
     def _old_lines(self, file: str, line: int) -> tuple[int, int, float] | None:
         """The first and last of the lines in the place of which the changed ``line`` stands, from
@@ -146,6 +174,11 @@ class Suspects:
                 share = (line - j1 - 0.5) / (j2 - j1)
                 return i1 + 1, max(i2, i1 + 1), i1 + 0.5 + share * (i2 - i1)
         return None
+
+
+def is_of_sharding(site: KnownSite) -> bool:
+    """Whether a site is a constructor's, or that of one of its arguments."""
+    return site.code.startswith(("FSDP1", "FSDP2"))
 
 
 def _lines(path: Path) -> list[str]:

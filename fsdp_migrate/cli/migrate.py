@@ -83,7 +83,7 @@ def _migrate(asked: Migrate, found: Sequence[Program], scratch: Path) -> int:
         train=trial.train,
         suspect=trial.suspect,
         limits=Limits(asked.attempts, asked.budget),
-        has_run_time_form=trial.has_run_time_form,
+        further=trial.further,
         tell=trial.tell,
     )
     try:

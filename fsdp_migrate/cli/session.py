@@ -16,14 +16,13 @@ from fsdp_migrate.cli.exit_codes import BAD
 from fsdp_migrate.discovery import project_paths, search
 from fsdp_migrate.discovery.project_files import ProjectFiles
 from fsdp_migrate.errors import ConfigError, InputError
-from fsdp_migrate.planning import pages
+from fsdp_migrate.planning import forms, pages
 from fsdp_migrate.planning.result import NotFollowed, Problem, Result
 
 if TYPE_CHECKING:
     from fsdp_migrate.cli.requirements import Floors
     from fsdp_migrate.migration.engine import Key
     from fsdp_migrate.migration.units import Unit
-    from fsdp_migrate.planning.model import Place
 
 # Of a file without FSDP that is joined to one with it by imports.
 UNREAD = (
@@ -47,15 +46,16 @@ class Run:
         self,
         refused: Mapping[Key, str],
         *,
-        emulated: frozenset[Place] = frozenset(),
+        passed_over: forms.PassedOver = forms.NONE,
         settle: bool = True,
     ) -> Result:
         """The result of this run if some decisions are not taken, for the reasons that stand beside
-        them, and ``emulated`` constructors take their run-time form; to look at only, unless
-        ``settle``."""
+        them, and forms of sites are ``passed_over``; to look at only, unless ``settle``."""
         again = self.result.again
         assert again is not None, "no engine ran"
-        result = headroom.with_deep_stack(lambda: again(refused, emulated=emulated, settle=settle))
+        result = headroom.with_deep_stack(
+            lambda: again(refused, passed_over=passed_over, settle=settle)
+        )
         result.problems = list(dict.fromkeys([*self.result.problems, *result.problems]))
         if self.floors is not None and self.floors.key not in refused:
             self.floors.raise_in(result)

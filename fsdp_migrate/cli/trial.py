@@ -4,25 +4,27 @@ from __future__ import annotations
 
 import dataclasses
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from fsdp_migrate.attempts.report import attempt_lines
-from fsdp_migrate.attempts.search import Attempt, Forms, Search, Suspect
-from fsdp_migrate.attempts.suspects import Suspects
+from fsdp_migrate.attempts.search import Attempt, Forms, Other, Search, Suspect
+from fsdp_migrate.attempts.suspects import Suspects, is_of_sharding
 from fsdp_migrate.cli import console
 from fsdp_migrate.cli.options import Migrate
 from fsdp_migrate.cli.programs import Program
 from fsdp_migrate.cli.session import Run
 from fsdp_migrate.cli.study import known_sites
 from fsdp_migrate.discovery import walk
-from fsdp_migrate.migration.engine import key
+from fsdp_migrate.migration.engine import Key, key
 from fsdp_migrate.migration.units import Unit
+from fsdp_migrate.planning.forms import WRITTEN_OUT, Place
 from fsdp_migrate.planning.outcome import Outcome
 from fsdp_migrate.planning.result import Result
 from fsdp_migrate.rewriting import write
 from fsdp_migrate.verify import run as verification
+from fsdp_migrate.verify.compare.coverage import listed
 from fsdp_migrate.verify.compare.gate import Status
 from fsdp_migrate.verify.compare.gates.shape import STILL_FSDP1
 from fsdp_migrate.verify.compare.sites import KnownSite, Study
@@ -30,6 +32,8 @@ from fsdp_migrate.verify.launch.start import warm_server
 from fsdp_migrate.verify.report.against_sites import against_sites
 from fsdp_migrate.verify.report.model import Report
 from fsdp_migrate.verify.report.progress import Progress
+
+_SHARDING = "FSDP101"  # how a model is sharded, whichever rule of its arguments is asked
 
 
 @dataclass
@@ -45,6 +49,7 @@ class Trial:
     """Whether some program made a model with FSDP1."""
     _number: int = 0
     _after: Path = Path()
+    _results: dict[Forms, Result] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.units = self.run.units
@@ -53,10 +58,12 @@ class Trial:
         owner = {k: n for n, unit in enumerate(self.units) for k in unit.keys}
         self.owners: dict[KnownSite, int] = {}
         self.left: dict[KnownSite, int] = {}
+        self._keys: dict[KnownSite, Key] = {}
         for decision in self.run.result.decisions:
             for site in known_sites(decision, self.tree):
                 if decision.outcome is not Outcome.LEFT:
                     self.owners[site] = owner[key(decision)]
+                    self._keys[site] = key(decision)
                 else:
                     places = {constructor.place for constructor in decision.models}
                     for number, unit in enumerate(self.units):
@@ -79,15 +86,62 @@ class Trial:
         if not forms.others:
             return self.run.result
         refused = {k: why for unit, why in reasons.items() for k in self.units[unit].keys}
-        emulated = frozenset(p for unit in forms.at_run_time for p in self.units[unit].constructors)
-        return self.run.without(refused, emulated=emulated)
+        passed_over: dict[Place, list[str]] = {}
+        for other in forms.taken:
+            for place, name in other.passed_over:
+                passed_over.setdefault(place, []).append(name)
+        return self.run.without(refused, passed_over=passed_over)
 
-    def has_run_time_form(self, unit: int) -> bool:
-        """Whether the run-time form of a unit is another one, and leaves no more."""
-        other = self.result(Forms(frozenset({unit})), {})
-        now = self.run.result
-        leaves_more = other.count(Outcome.LEFT) > now.count(Outcome.LEFT)
-        return other.changes != now.changes and not leaves_more
+    def further(self, forms: Forms, suspect: Suspect) -> Iterator[Forms]:
+        """The forms that come after those that ``forms`` say, of the sites that a failure points
+        at: those of one rule together, and none that leaves more."""
+        asked: set[str] = set()
+        for site in suspect.sites:
+            code = _SHARDING if is_of_sharding(site) else site.code
+            if code in asked:
+                continue
+            asked.add(code)
+            now, result = forms, self._tried(forms)
+            while (other := self._next(code, suspect, now, result)) is not None:
+                if other in now.taken:
+                    break
+                now = now.taking(other)
+                before, result = result, self._tried(now)
+                leaves_more = result.count(Outcome.LEFT) > before.count(Outcome.LEFT)
+                if leaves_more:
+                    break
+                if result.changes != before.changes:
+                    yield now
+
+    def _next(self, code: str, suspect: Suspect, forms: Forms, result: Result) -> Other | None:
+        """The next form of what a rule wrote at the sites of a suspect, in the ``result`` of some
+        forms."""
+        unit = self.units[suspect.unit]
+        if code == _SHARDING:
+            places = tuple((place, WRITTEN_OUT) for place in sorted(unit.constructors))
+            return Other(suspect.unit, f"the run-time form for {unit.title}", places)
+        asked = {self._keys[site] for site in suspect.sites if site.code == code}
+        before = {each for other in forms.taken for each in other.passed_over}
+        passed_over, shown = [], []
+        for decision in result.decisions:
+            form = decision.form
+            if form is not None and form.further and key(decision) in asked:
+                site = decision.site
+                at = (site.module.path, site.position)
+                passed_over += [each for each in sorted(before) if each[0] == at]
+                passed_over.append((at, form.name))
+                place = f"{self.run.found.display(site.module.path)}:{site.position[0]}"
+                shown.append((form.further[0], place))
+        if not shown:
+            return None
+        what = f"{shown[0][0]} for {code} at {listed([place for _, place in shown])}"
+        return Other(suspect.unit, what, tuple(passed_over))
+
+    def _tried(self, forms: Forms) -> Result:
+        """What is written in these forms."""
+        if forms not in self._results:
+            self._results[forms] = self.result(forms, dict.fromkeys(forms.left, "left"))
+        return self._results[forms]
 
     def train(self, forms: Forms) -> tuple[Report, ...]:
         """The reports of the programs with units in these forms, until one fails.
@@ -102,7 +156,13 @@ class Trial:
         cache.mkdir(exist_ok=True)
         for program, name in zip(self.programs, self.names, strict=True):
             settings = dataclasses.replace(self.asked, cache=self.asked.cache or cache)
-            plan = program.plan(settings, before=self.tree, after=self._after)
+            plan = dataclasses.replace(
+                program.plan(settings, before=self.tree, after=self._after),
+                reduces_more=any(
+                    decision.form is not None and decision.form.form.reduces_more
+                    for decision in self._tried(forms).decisions
+                ),
+            )
             with Progress(plan.max_steps) as progress:
                 report = verification.verify(plan, on_event=progress, server=self.server)
             report = dataclasses.replace(
@@ -134,7 +194,7 @@ class Trial:
         shutil.copytree(
             self.tree, copy, symlinks=True, ignore=ignored, ignore_dangling_symlinks=True
         )
-        result = self.result(forms, dict.fromkeys(forms.left, "left"))
+        result = self._tried(forms)
         changes = {
             copy / path.relative_to(self.tree): data
             for path, data in result.changes.items()

@@ -28,6 +28,7 @@ from fsdp_migrate.migration.holding import heeded, hold_back
 from fsdp_migrate.planning import string_references, support_file, support_library
 from fsdp_migrate.planning.context import Study
 from fsdp_migrate.planning.edits import carried
+from fsdp_migrate.planning.forms import AT_EACH_CALL, WRITTEN_OUT
 from fsdp_migrate.planning.model import Decision
 from fsdp_migrate.planning.outcome import Outcome
 from fsdp_migrate.planning.target import OLDEST
@@ -66,9 +67,10 @@ def _best(study: Study) -> list[Decision]:
         for calls in dict.fromkeys((taken.union(*every), taken, frozenset())):
             attempt = _decide(study.again(calls, states=True))
             best = attempt if _is_better(attempt, best) else best
-    emulated = run_time.emulated(study) if study.emulated else frozenset()
-    if emulated:
-        states = run_time.unknown_states(best)
+    passed_over = {name for names in study.passed_over.values() for name in names}
+    if passed_over & {WRITTEN_OUT, AT_EACH_CALL.name}:
+        emulated = run_time.emulated(study)
+        states = AT_EACH_CALL.name in passed_over or run_time.unknown_states(best)
         attempt = _decide(study.again(taken | emulated, states=states))
         best = best if _leaves_less(best, attempt) else attempt
     return best

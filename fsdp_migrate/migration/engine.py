@@ -14,10 +14,10 @@ from fsdp_migrate.analysis.project import Project
 from fsdp_migrate.migration import blockers, components, decide, not_followed, partial
 from fsdp_migrate.migration.second_run import unsettled
 from fsdp_migrate.migration.selection import UNPROVED, Key, Options, key, without
-from fsdp_migrate.planning import pages, rule, support_file
+from fsdp_migrate.planning import forms, pages, rule, support_file
 from fsdp_migrate.planning.context import Failure, Study
 from fsdp_migrate.planning.edits import Edit, Mark
-from fsdp_migrate.planning.model import Cause, Decision, Place
+from fsdp_migrate.planning.model import Cause, Decision
 from fsdp_migrate.planning.outcome import Outcome
 from fsdp_migrate.planning.result import Problem, Result
 from fsdp_migrate.planning.rule import Registry
@@ -122,11 +122,11 @@ def _together(results: Sequence[Result]) -> Result:
     def again(
         refused: Mapping[Key, str],
         *,
-        emulated: frozenset[Place] = frozenset(),
+        passed_over: forms.PassedOver = forms.NONE,
         settle: bool = True,
     ) -> Result:
         chosen = [r.again for r in results if r.again is not None]
-        return _together([a(refused, emulated=emulated, settle=settle) for a in chosen])
+        return _together([a(refused, passed_over=passed_over, settle=settle) for a in chosen])
 
     result.again = again
     return result
@@ -139,11 +139,11 @@ def _rewrite(project: Project, options: Options, registry: Registry, *, edit: bo
     def again(
         refused: Mapping[Key, str],
         *,
-        emulated: frozenset[Place] = frozenset(),
+        passed_over: forms.PassedOver = forms.NONE,
         settle: bool = True,
     ) -> Result:
-        chosen = replace(options, refused=refused, emulated=emulated)
-        decided = () if emulated else known
+        chosen = replace(options, refused=refused, passed_over=passed_over)
+        decided = () if passed_over else known
         return _attempt(project, chosen, registry, known=decided, settle=settle)
 
     result.again = again
@@ -173,7 +173,7 @@ def _attempt(
                 registry,
                 options.target,
                 partial=options.partial,
-                emulated=options.emulated,
+                passed_over=options.passed_over,
             )
             decisions = decide.decide(study)
             result.proposed = decisions

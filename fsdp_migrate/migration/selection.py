@@ -12,7 +12,8 @@ from fsdp_migrate.analysis.module import Module
 from fsdp_migrate.fsdp1.construct import Construct
 from fsdp_migrate.migration.holding import hold_back
 from fsdp_migrate.planning.edits import Edit, Mark, Support
-from fsdp_migrate.planning.model import Decision, Guard, Place
+from fsdp_migrate.planning.forms import PassedOver
+from fsdp_migrate.planning.model import Decision, Guard
 from fsdp_migrate.planning.outcome import Outcome
 from fsdp_migrate.planning.prose import sentences
 from fsdp_migrate.planning.target import DEFAULT_TARGET
@@ -43,7 +44,7 @@ class Options:
     first_party: frozenset[str] = frozenset()  # packages that count as the project's own
     partial: bool = False  # guards where left sites would hold a model back
     refused: Mapping[Key, str] = field(default_factory=dict)  # what is not taken, and why
-    emulated: frozenset[Place] = frozenset()  # constructors that are to take the run-time form
+    passed_over: PassedOver = field(default_factory=dict)  # forms that sites are not to take
     unproved: Mapping[tuple[Path, str], str] = field(default_factory=dict)  # support, and why not
     jobs: int = 1  # processes that edit files
 

@@ -16,18 +16,19 @@ from fsdp_migrate.analysis.project import Outdated, Project
 from fsdp_migrate.analysis.tracing.tracer import Tracer
 from fsdp_migrate.analysis.values import Class, Constant, Made, Unknown, Value, Values
 from fsdp_migrate.fsdp1 import declared, model_values
+from fsdp_migrate.fsdp1.construct import Construct
 from fsdp_migrate.fsdp1.narrowing import Narrowing
 from fsdp_migrate.fsdp1.site import Site
 from fsdp_migrate.planning import wrapped_elsewhere
 from fsdp_migrate.planning.branches import Branch
 from fsdp_migrate.planning.edits import Code, Mark
+from fsdp_migrate.planning.forms import Form, PassedOver, Taken, take
 from fsdp_migrate.planning.model import (
     Cause,
     Constructor,
     Conversion,
     Decision,
     Models,
-    Place,
     Wrapping,
 )
 from fsdp_migrate.planning.naming import Namer
@@ -70,7 +71,8 @@ class Study:
     conversions: dict[ast.AST, Conversion] = field(default_factory=dict)
     _made: list[tuple[Constructor, str, str]] = field(default_factory=list)
     run_time: frozenset[ast.AST] = frozenset()  # constructor calls to write in the run-time form
-    emulated: frozenset[Place] = frozenset()  # constructors that are to take that form
+    passed_over: PassedOver = field(default_factory=dict)  # forms that sites are not to take
+    _taken: dict[tuple[ast.AST, Construct], Taken] = field(default_factory=dict)
     run_time_states: bool = False  # kinds of state dicts that only the running program knows
     partial: bool = False  # stop the program at what is left rather than hold its model back
     branches: list[Branch] = field(default_factory=list)  # for FSDP1 models, and going
@@ -97,7 +99,7 @@ class Study:
         result = Study(
             self.project, self.registry, self.target, run_time=run_time, run_time_states=states
         )
-        result.partial = self.partial
+        result.partial, result.passed_over = self.partial, self.passed_over
         result.tracer, result.found, result.outdated = self.tracer, self.found, self.outdated
         result.doubtful, result.failures = self.doubtful, self.failures
         result._caches = self._caches
@@ -290,6 +292,14 @@ class Study:
     def proposal(self) -> Proposal:
         return Proposal(self.namer)
 
+    def take(self, site: Site, *forms: Form) -> str:
+        """The name of the form to write a site in: the first of ``forms`` that is enough by what is
+        known, unless it was tried."""
+        place = (site.module.path, site.position)
+        taken = take(forms, self.passed_over.get(place, ()))
+        self._taken[site.node, site.construct] = taken
+        return taken.name
+
     def rewritten(
         self,
         site: Site,
@@ -321,6 +331,7 @@ class Study:
             tuple(edits),
             frozenset(models),
             claims=proposal.claims if proposal is not None else Claims(),
+            form=self._taken.get((site.node, site.construct)),
         )
 
     def kept_as_is(

@@ -8,13 +8,13 @@ from __future__ import annotations
 import ast
 from dataclasses import dataclass, field
 from enum import Enum
-from pathlib import Path
 
 from fsdp_migrate.analysis.module import Module
 from fsdp_migrate.analysis.values import Value
 from fsdp_migrate.fsdp1 import api as fsdp1
 from fsdp_migrate.fsdp1.site import Site
 from fsdp_migrate.planning.edits import Code, Edit
+from fsdp_migrate.planning.forms import Place, Taken
 from fsdp_migrate.planning.outcome import Outcome
 from fsdp_migrate.planning.proposal import Claims, Proposal
 from fsdp_migrate.syntax.expressions import first_argument
@@ -79,9 +79,6 @@ class KeywordDictionary:
     def is_spread(self) -> bool:
         """Whether calls of ``fully_shard`` may be given it, as ``**params``."""
         return not (self.is_partial or self.is_context or self.stays)
-
-
-Place = tuple[Path, tuple[int, int]]  # a file, and line and column in it
 
 
 @dataclass(eq=False)
@@ -326,6 +323,7 @@ class Decision:
     rule: str = ""  # the site's own, where ``code`` is that of another
     held_by: tuple[Decision, ...] = ()  # all that must be settled before it is migrated
     claims: Claims = field(default_factory=Claims)
+    form: Taken | None = None  # where the site may be written in several
 
     @property
     def held(self) -> bool:

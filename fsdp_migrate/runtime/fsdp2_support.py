@@ -998,6 +998,22 @@ def clip_any_grad_norm_(model: nn.Module, max_norm: float, norm_type: float) -> 
     return total
 
 
+class AgreeingGradScaler(torch.amp.GradScaler):
+    """A GradScaler by which all ranks of a group skip a step where one of them has an overflow."""
+
+    def __init__(
+        self, *args: Any, process_group: dist.ProcessGroup | None = None, **kwargs: Any
+    ) -> None:
+        super().__init__(*args, **kwargs)
+        self.process_group = process_group
+
+    def unscale_(self, optimizer: torch.optim.Optimizer) -> None:
+        super().unscale_(optimizer)
+        state = self._per_optimizer_states[id(optimizer)]
+        for found_inf in state["found_inf_per_device"].values():
+            dist.all_reduce(found_inf, dist.ReduceOp.MAX, self.process_group)
+
+
 def own_part(tensor: torch.Tensor) -> torch.Tensor:
     """What this rank holds of a tensor: all of one that is not sharded."""
     return tensor.to_local() if isinstance(tensor, DTensor) else tensor

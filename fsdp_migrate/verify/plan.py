@@ -42,6 +42,8 @@ class Plan(Settings):
     """A folder whose files every run finds in its tree, the script among them perhaps."""
     workdir: str = "."
     """Working directory of the script, below the tree."""
+    reduces_more: bool = False
+    """Whether the migrated program is to reduce gradients more often, which is a cost then."""
 
     def __post_init__(self) -> None:
         for role, tree in (("before", self.before), ("after", self.after)):

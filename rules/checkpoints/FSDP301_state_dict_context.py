@@ -17,6 +17,7 @@ from fsdp_migrate.families.wrapping.sharded_parts import sharded_parts
 from fsdp_migrate.fsdp1.site import Site
 from fsdp_migrate.planning.context import Study
 from fsdp_migrate.planning.edits import code
+from fsdp_migrate.planning.forms import AT_EACH_CALL, IN_THE_MODEL, Form
 from fsdp_migrate.planning.model import Constructor, Decision
 from fsdp_migrate.planning.rule import Rule
 from fsdp_migrate.syntax.expressions import first_argument, given_arguments
@@ -62,7 +63,9 @@ def decide(site: Site, study: Study) -> Decision:
     if any(isinstance(n, (ast.Yield, ast.YieldFrom)) for b in statement.body for n in ast.walk(b)):
         return _kept(site, study, models)  # other code runs in it
     # Sharded states are what a model gives of itself: nobody need be told.
-    if setting.kind == "FULL" and _is_felt_elsewhere(statement, call, site, study, is_here=told):
+    felt = setting.kind == "FULL" and _is_felt_elsewhere(statement, call, site, study, is_here=told)
+    read = Form(AT_EACH_CALL.name, enough=not felt)
+    if study.take(site, read, IN_THE_MODEL) == IN_THE_MODEL.name:
         return _kept(site, study, models)
     proposal = study.proposal()
     proposal.unwrap(site.module, statement, index)

@@ -20,6 +20,7 @@ from fsdp_migrate.fsdp1 import declared
 from fsdp_migrate.fsdp1.site import Site
 from fsdp_migrate.planning.context import Study
 from fsdp_migrate.planning.edits import Code, code
+from fsdp_migrate.planning.forms import Form
 from fsdp_migrate.planning.model import Constructor, Decision
 from fsdp_migrate.planning.proposal import Proposal
 from fsdp_migrate.planning.rule import Finder, Rule
@@ -31,6 +32,9 @@ RULE = Rule(
     handles=("FullyShardedDataParallel.state_dict",),
     finders=(Finder(120, holders.find_calls_on_holders),),
 )
+
+STATE, COPY = "a state that may hold the parameters", Form("a copy of the state")
+APART = "a state with copies of what is sharded alone"  # FSDP1's held the very buffers
 
 
 def decide(site: Site, study: Study) -> Decision:
@@ -64,9 +68,11 @@ def decide(site: Site, study: Study) -> Decision:
             quiet=True,
             unknown_state=unknown,
         )
-    found_at = hoisting_places.Standing()
-    if setting.kind == "FULL":
-        found_at = hoisting_places.standing(site, (site.subject,), study)
+    found_at = (
+        hoisting_places.standing(site, (site.subject,), study)
+        if setting.kind == "FULL"
+        else hoisting_places.Standing()
+    )
     if at_run_time:
         return _at_run_time(site, found_at, models, study)
     proposal = study.proposal()
@@ -89,11 +95,12 @@ def decide(site: Site, study: Study) -> Decision:
         aliases = (
             told is not None or setting.kind != "FULL" or strategies.is_replicated(models, study)
         )
-        if snapshots.is_kept(site, study, aliases=aliases):
-            if parts and setting.kind == "FULL":
-                new = _copied_parts(site, proposal, place)
-            else:
-                new = _copied(new, site, proposal, place)
+        kept = snapshots.is_kept(site, study, aliases=aliases)
+        whole = setting.kind == "FULL"
+        form = _form(site, study, kept=kept, apart=whole and not setting.offload and told is None)
+        if form != STATE:
+            apart = form == APART or (parts and whole)
+            new = (_copied_parts if apart else _copied)(new, site, proposal, place)
             message = f"a copy of {message}"
         if others and setting.kind == "FULL":
             new = _of_others(new, site, proposal, place, study, is_whole=not parts)
@@ -174,8 +181,16 @@ def _copied(
     return code("{c}({s})", c=copying, s=state)
 
 
-def _copied_parts(site: Site, proposal: Proposal, place: hoisting_places.Place | None) -> Code:
-    """A whole state in which what is sharded is copied, and nothing else is, as in FSDP1."""
+def _form(site: Site, study: Study, *, kept: bool, apart: bool) -> str:
+    """How a state that may be ``kept`` is given; ``apart`` tells whether it can be by parts."""
+    state = Form(STATE, enough=not kept)
+    return study.take(site, state, COPY, Form(APART, enough=apart))
+
+
+def _copied_parts(
+    state: Code, site: Site, proposal: Proposal, place: hoisting_places.Place | None
+) -> Code:
+    """A whole ``state`` in which what is sharded is copied, and nothing else is, as in FSDP1."""
     near = site.node if place is None else place.statement
     name = proposal.fresh(site.module, site.node, "name", loop=True)
     value = proposal.fresh(site.module, site.node, "value", loop=True)

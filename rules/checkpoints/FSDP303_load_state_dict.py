@@ -16,6 +16,7 @@ from fsdp_migrate.families.wrapping.sharded_parts import sharded_parts
 from fsdp_migrate.fsdp1.site import Site
 from fsdp_migrate.planning.context import Study
 from fsdp_migrate.planning.edits import Code, code, join
+from fsdp_migrate.planning.forms import Form
 from fsdp_migrate.planning.model import Constructor, Decision
 from fsdp_migrate.planning.proposal import Proposal
 from fsdp_migrate.planning.rule import Rule
@@ -28,6 +29,9 @@ RULE = Rule(
     name="load_state_dict",
     handles=("FullyShardedDataParallel.load_state_dict",),
 )
+
+# Each rank takes its own part of its own state, buffers that differ from rank to rank included.
+BY_ENTRY = Form("a load that shards every entry by itself")
 
 
 def decide(site: Site, study: Study) -> Decision:
@@ -70,10 +74,7 @@ def decide(site: Site, study: Study) -> Decision:
     state, strict = bound["state_dict"], bound.get("strict")
     others = any("DistributedDataParallel" in getattr(v, "made_by", "") for v in found.others)
     others = others or own_state
-    if at_run_time or (
-        setting.kind == "FULL"
-        and loaded_states.needs_support(site.node, site.module, models, study)
-    ):
+    if at_run_time or (setting.kind == "FULL" and _is_by_entry(site, models, study)):
         message = "load_model_state_dict" if at_run_time else "load_full_model"
         name = proposal.support(module, message, call)
         flag = code(", strict={s}", s=strict) if strict is not None else code("")
@@ -97,6 +98,13 @@ def decide(site: Site, study: Study) -> Decision:
     else:
         proposal.replace(module, call, new)
     return study.rewritten(site, RULE.code, message, proposal, models=models)
+
+
+def _is_by_entry(site: Site, models: frozenset[Constructor], study: Study) -> bool:
+    """Whether each entry of a whole state is sharded by itself."""
+    needed = loaded_states.needs_support(site.node, site.module, models, study)
+    form = study.take(site, Form("set_model_state_dict", enough=not needed), BY_ENTRY)
+    return form == BY_ENTRY.name
 
 
 def _problem(site: Site, bound: dict[str, ast.expr] | None, study: Study, *, others: bool) -> str:

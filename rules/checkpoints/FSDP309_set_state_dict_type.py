@@ -10,6 +10,7 @@ from fsdp_migrate.families.wrapping.sharded_parts import sharded_parts
 from fsdp_migrate.fsdp1.site import Site
 from fsdp_migrate.planning.context import Study
 from fsdp_migrate.planning.edits import code
+from fsdp_migrate.planning.forms import AT_EACH_CALL, IN_THE_MODEL
 from fsdp_migrate.planning.model import Constructor, Decision
 from fsdp_migrate.planning.rule import Rule
 from fsdp_migrate.syntax.expressions import first_argument
@@ -53,6 +54,7 @@ def decide(site: Site, study: Study) -> Decision:
             quiet=True,
             unknown_state=True,
         )
+    study.take(site, AT_EACH_CALL, IN_THE_MODEL)
     proposal = study.proposal()
     proposal.delete(site.module, site.statement)
     review = sharded_files.review(setting, models, study, site.module)

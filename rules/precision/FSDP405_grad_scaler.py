@@ -6,6 +6,7 @@ from fsdp_migrate.fsdp1.construct import ConstructKind
 from fsdp_migrate.fsdp1.site import Site
 from fsdp_migrate.planning.context import Study
 from fsdp_migrate.planning.edits import code, join
+from fsdp_migrate.planning.forms import Form
 from fsdp_migrate.planning.model import Decision
 from fsdp_migrate.planning.rule import Rule
 from fsdp_migrate.syntax.expressions import bind_arguments
@@ -33,6 +34,8 @@ ARGUMENTS = (
     "enabled",
     "process_group",
 )
+TORCHS = Form("torch.amp.GradScaler")
+AGREEING = Form("a GradScaler by which all ranks of a group agree")
 ORDER = ("init_scale", "growth_factor", "backoff_factor", "growth_interval", "enabled")
 
 
@@ -42,9 +45,9 @@ def decide(site: Site, study: Study) -> Decision:
         return study.left(site, RULE.code, study.no_models, "use torch.amp.GradScaler")
     proposal = study.proposal()
     module = site.module
-    torch = proposal.module_name(site.module, "torch", "torch", site.reference)
     call = site.node
     if not isinstance(call, ast.Call) or call.func is not site.reference:
+        torch = proposal.module_name(site.module, "torch", "torch", site.reference)
         proposal.replace(module, site.mention, code("{t}.amp.GradScaler", t=torch))
         review = EVERY if site.construct.kind is ConstructKind.ISINSTANCE else ""
         return study.rewritten(
@@ -70,14 +73,16 @@ def decide(site: Site, study: Study) -> Decision:
         first = [code('"cuda"')]
     rest = [code("{n}={v}", n=name, v=value) for name, value in bound.items()]
     arguments = join(", ", [*first, *rest, *further])
+    review = _other_ranks(group, study)
+    if review and study.take(site, TORCHS, AGREEING) == AGREEING.name:
+        scaler = proposal.support(module, "AgreeingGradScaler", call)
+        over = code(", process_group={g}", g=group) if group is not None else code("")
+        proposal.replace(module, call, code("{s}({a}{g})", s=scaler, a=arguments, g=over))
+        return study.rewritten(site, RULE.code, AGREEING.name, proposal, models=models)
+    torch = proposal.module_name(module, "torch", "torch", site.reference)
     proposal.replace(module, call, code("{t}.amp.GradScaler({a})", t=torch, a=arguments))
     return study.rewritten(
-        site,
-        RULE.code,
-        "torch.amp.GradScaler",
-        proposal,
-        models=models,
-        review=_other_ranks(group, study),
+        site, RULE.code, "torch.amp.GradScaler", proposal, models=models, review=review
     )
 
 

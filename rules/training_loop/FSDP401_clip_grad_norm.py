@@ -121,6 +121,14 @@ def _of_a_list(site: Site, study: Study) -> Decision:
             models=models,
             quiet=True,
         )
+    if frozen_modules.may_ignore_trained(models, study):
+        return study.left(
+            site,
+            RULE.code,
+            "the list may hold parameters that the model ignores: one call cannot clip both kinds",
+            "clip with clip_grad_norm_(model.parameters(), ...) on the model, and run again",
+            models=models,
+        )
     proposal = study.proposal()
     ignores = study.may_ignore(models)
     used = not isinstance(site.module.table.parents[site.call], ast.Expr)

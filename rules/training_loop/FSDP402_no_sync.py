@@ -11,6 +11,7 @@ from fsdp_migrate.fsdp1.references import enclosing_function
 from fsdp_migrate.fsdp1.site import Site
 from fsdp_migrate.planning.context import Study
 from fsdp_migrate.planning.edits import Code, code
+from fsdp_migrate.planning.forms import Form
 from fsdp_migrate.planning.model import Constructor, Decision
 from fsdp_migrate.planning.proposal import Proposal
 from fsdp_migrate.planning.prose import sentences
@@ -20,7 +21,9 @@ from fsdp_migrate.syntax.trees import FUNCTIONS, block_of
 
 RULE = Rule(code="FSDP402", name="no_sync", handles=("FullyShardedDataParallel.no_sync",))
 
-
+CONTEXT = Form("a context manager")
+# Where gradients are dropped or read between micro-batches, for more communication.
+REDUCED = Form("gradients that are reduced after every micro-batch", reduces_more=True)
 DROPPED = (
     "zero_grad() no longer drops gradients that wait for their reduction: where it comes between "
     "micro-batches, they go into the step"
@@ -52,7 +55,13 @@ def decide(site: Site, study: Study) -> Decision:
     only_fsdp2 = found.certain and all(strategies.strategies_of(c, study) for c in models)
     alone = only_fsdp2 and not _may_train_elsewhere(site, models, study)
     chosen = _last_micro_batch(site) if alone else None
-    if chosen is not None:
+    form = study.take(
+        site, Form("set_requires_gradient_sync", enough=chosen is not None), CONTEXT, REDUCED
+    )
+    if form == REDUCED.name:
+        _reduce_every_time(site, proposal)
+        return study.rewritten(site, RULE.code, REDUCED.name, proposal, models=models)
+    if chosen is not None and form != CONTEXT.name:
         message = "set_requires_gradient_sync"
         _set(chosen, site, proposal, unsharded=keeps == {True})
     else:
@@ -105,10 +114,7 @@ def _last_micro_batch(site: Site) -> LastMicroBatch | None:
     if not isinstance(item, ast.withitem) or not isinstance(around, ast.With):
         return None
     other = choice.orelse if choice.body is site.node else choice.body
-    plain = (
-        isinstance(other, ast.Call) and not other.args and last_name(other.func) == "nullcontext"
-    )
-    if not plain or len(around.items) > 1 or item.optional_vars is not None:
+    if not _does_nothing(other) or len(around.items) > 1 or item.optional_vars is not None:
         return None
     parents = list(table.ancestors(around))
     if any(isinstance(p, (ast.Try, ast.With)) for p in parents):
@@ -119,6 +125,14 @@ def _last_micro_batch(site: Site) -> LastMicroBatch | None:
     if choice.orelse is site.node:
         return LastMicroBatch(around, code("{t}", t=choice.test))
     return LastMicroBatch(around, _negated(choice.test))
+
+
+def _does_nothing(context: ast.expr) -> bool:
+    return (
+        isinstance(context, ast.Call)
+        and not context.args
+        and last_name(context.func) == "nullcontext"
+    )
 
 
 def _negated(test: ast.expr) -> Code:
@@ -164,6 +178,24 @@ def _context(site: Site, proposal: Proposal, *, unsharded: bool, only_fsdp2: boo
         new = code("{p}({f}, {m})", p=partial, f=name, m=site.subject)
     proposal.replace(site.module, site.expression, new)
     return f"{function}(model)"
+
+
+def _reduce_every_time(site: Site, proposal: Proposal) -> None:
+    """Take the context away, or put one in its place that does nothing."""
+    parents = site.module.table.parents
+    item = parents[site.node]
+    if isinstance(item, ast.IfExp) and not any(
+        isinstance(n, ast.Call) for n in ast.walk(item.test)
+    ):
+        other = item.orelse if item.body is site.node else item.body
+        item = parents[item] if _does_nothing(other) else item
+    around = parents[item]
+    if isinstance(around, ast.With) and isinstance(item, ast.withitem) and not item.optional_vars:
+        proposal.unwrap(site.module, around, around.items.index(item))
+        return
+    name = proposal.name(site.module, "contextlib", "nullcontext", site.node)
+    new = code("{n}()", n=name) if isinstance(site.node, ast.Call) else code(name)
+    proposal.replace(site.module, site.expression, new)
 
 
 def _gives_up(node: ast.AST) -> bool:

@@ -228,8 +228,8 @@ def line(broken: Broken, record: Record) -> str:
     end = "same training"
     if record["left"] or not record["same_training"]:
         end = "left"
-    elif record["at_run_time"]:
-        end = "same training, run-time form"
+    elif record["other_forms"]:
+        end = "same training, another form"
     return row(
         broken.program,
         broken.codes[0],

@@ -82,7 +82,7 @@ def try_out(name: str) -> Record:
         "code": code,
         "same_training": said["same_training"],
         "title": said["title"],
-        "left": [each["what"] for each in (*said["left"], *said["at_run_time"])],
+        "left": [each["what"] for each in (*said["left"], *said["other_forms"])],
         "stopped": said["stopped"],
         "attempts": [_attempt(attempt) for attempt in said["attempts"]],
         "hand": hand,

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
+from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fsdp_migrate.attempts.search import Attempt, Forms, Limits, Search, Suspect
+from fsdp_migrate.attempts.search import Attempt, Forms, Limits, Other, Search, Suspect
 from fsdp_migrate.verify.report.model import Report, Verdict
 from tests.attempts.reports import report
 
@@ -164,68 +165,119 @@ def test_an_interruption_keeps_what_passed() -> None:
     assert left(found) == [0, 1]
 
 
-# --- units that can be written in another way -----------------------------------------------------
+# --- what can be written in several forms ---------------------------------------------------------
 
 
-def emulating(train: Trainer, suspects: Sequence[Suspect], *, units: int = 3) -> Search:
+def other_form(unit: int, number: int) -> Other:
+    """The form of a unit that comes after so many."""
+    passed_over = tuple(((Path("train.py"), (unit, 0)), f"form {n}") for n in range(number))
+    return Other(unit, f"form {number}", passed_over)
+
+
+def had(forms: Forms, unit: int) -> int:
+    """How many forms of a unit are passed over."""
+    return sum(len(other.passed_over) for other in forms.taken if other.unit == unit)
+
+
+def forms_of(counts: Sequence[int]) -> Callable[[Forms, Suspect], Iterator[Forms]]:
+    """So many further forms of each unit, one after the other."""
+
+    def further(forms: Forms, suspect: Suspect) -> Iterator[Forms]:
+        for number in range(had(forms, suspect.unit), counts[suspect.unit]):
+            yield forms.taking(other_form(suspect.unit, number + 1))
+
+    return further
+
+
+def taking(train: Trainer, suspects: Sequence[Suspect], counts: Sequence[int]) -> Search:
     found = Search(
-        units=range(units),
+        units=range(len(counts)),
         train=train,
         suspect=lambda attempt: suspects,
         limits=NO_LIMIT,
-        has_run_time_form=lambda unit: unit != 0,
+        further=forms_of(counts),
     )
     found.run()
     return found
 
 
 def forms_tried(found: Search) -> list[tuple[list[int], list[int]]]:
-    return [(sorted(a.forms.at_run_time), sorted(a.forms.left)) for a in found.attempts]
+    """The units of each attempt that have other forms, as often as they have, and those left."""
+    return [
+        ([o.unit for o in sorted(a.forms.taken) for _ in o.passed_over], sorted(a.forms.left))
+        for a in found.attempts
+    ]
 
 
-def needs_run_time(unit: int) -> Trainer:
-    def train(forms: Forms) -> tuple[Report, ...]:
-        return (report() if unit in forms.others else report(Verdict.DIFFERENT, "other"),)
+def needs(unit: int, forms: int) -> Trainer:
+    """Programs that train the same once a unit has so many other forms, or is left."""
+
+    def train(tried: Forms) -> tuple[Report, ...]:
+        good = had(tried, unit) >= forms or unit in tried.left
+        return (report() if good else report(Verdict.DIFFERENT, "other"),)
 
     return train
 
 
-def test_the_run_time_form_comes_before_leaving() -> None:
-    found = emulating(needs_run_time(1), [Suspect(1, "seen")])
+def test_another_form_comes_before_leaving() -> None:
+    found = taking(needs(1, 1), [Suspect(1, "seen")], [1, 1, 1])
     assert forms_tried(found) == [([], []), ([1], [])]
     assert found.best is found.attempts[1]
 
 
-def test_what_fails_alike_in_the_run_time_form_is_left() -> None:
-    found = emulating(wrong_with({1}), [Suspect(1, "seen")])
-    assert forms_tried(found) == [([], []), ([1], []), ([], [1])]
+def test_a_third_form_comes_after_the_second() -> None:
+    found = taking(needs(1, 2), [Suspect(1, "seen")], [1, 2, 1])
+    assert forms_tried(found) == [([], []), ([1], []), ([1, 1], [])]
+    assert found.best is found.attempts[2]
 
 
-@pytest.mark.parametrize("suspect", [Suspect(0, "seen"), Suspect(1, "a clip", of_sharding=False)])
-def test_what_has_no_other_form_is_left_at_once(suspect: Suspect) -> None:
-    found = emulating(wrong_with({suspect.unit}), [suspect])
-    assert forms_tried(found) == [([], []), ([], [suspect.unit])]
+def test_what_fails_alike_in_all_its_forms_is_left() -> None:
+    found = taking(wrong_with({1}), [Suspect(1, "seen")], [1, 2, 1])
+    assert forms_tried(found) == [([], []), ([1], []), ([1, 1], []), ([], [1])]
 
 
-def test_a_run_time_form_that_fails_otherwise_is_left_after_all() -> None:
+def test_what_has_no_other_form_is_left_at_once() -> None:
+    found = taking(wrong_with({0}), [Suspect(0, "seen")], [0, 1, 1])
+    assert forms_tried(found) == [([], []), ([], [0])]
+
+
+def test_another_form_that_fails_otherwise_is_left_after_all() -> None:
     def train(forms: Forms) -> tuple[Report, ...]:
-        says = "crash" if 1 in forms.at_run_time else "" if 1 in forms.left else "other"
+        says = "crash" if forms.taken else "" if 1 in forms.left else "other"
         return (report(Verdict.DIFFERENT, says) if says else report(),)
 
-    found = emulating(train, [Suspect(1, "seen")])
+    found = taking(train, [Suspect(1, "seen")], [1, 1, 1])
     assert forms_tried(found) == [([], []), ([1], []), ([], [1])]
     assert left(found) == [1]
 
 
-def test_a_run_time_form_in_vain_is_written_out_again() -> None:
+def test_another_form_in_vain_is_taken_back() -> None:
     def train(forms: Forms) -> tuple[Report, ...]:
         if 2 in forms.left:
             return (report(),)
-        return (report(Verdict.DIFFERENT, f"another {sorted(forms.at_run_time)}"),)
+        return (report(Verdict.DIFFERENT, f"another {sorted(forms.taken)}"),)
 
-    suspects = iter([[Suspect(1, "seen")], [Suspect(2, "seen", of_sharding=False)]])
-    found = Search(range(3), train, lambda a: next(suspects), NO_LIMIT, lambda unit: True)
+    suspects = iter([[Suspect(1, "seen")], [Suspect(2, "seen")]])
+    found = Search(range(3), train, lambda a: next(suspects), NO_LIMIT, further=forms_of([0, 1, 0]))
     found.run()
     assert forms_tried(found)[-1] == ([], [2])
     assert found.best is not None
-    assert not found.best.forms.at_run_time
+    assert not found.best.forms.taken
+
+
+def test_of_two_forms_in_one_unit_the_one_in_vain_is_taken_back() -> None:
+    places = [((Path("train.py"), (line, 0)), "plain") for line in (1, 2)]
+    one, two = Other(0, "in vain", (places[0],)), Other(0, "needed", (places[1],))
+
+    def train(forms: Forms) -> tuple[Report, ...]:
+        if two in forms.taken:
+            return (report(),)
+        return (report(Verdict.DIFFERENT, f"another {sorted(forms.taken)}"),)
+
+    def further(forms: Forms, suspect: Suspect) -> Iterator[Forms]:
+        yield forms.taking(two if one in forms.taken else one)
+
+    found = Search([0], train, lambda a: [Suspect(0, "seen")], NO_LIMIT, further=further)
+    found.run()
+    assert found.best is not None
+    assert found.best.forms == Forms(frozenset({two}))

@@ -9,7 +9,7 @@ import pytest
 
 from fsdp_migrate.attempts.suspects import Suspects
 from fsdp_migrate.verify.compare.gate import Gate, Status
-from fsdp_migrate.verify.compare.observed import Made, Observed, Span
+from fsdp_migrate.verify.compare.observed import Made, Observed, Span, Use
 from fsdp_migrate.verify.compare.sites import KnownSite
 from fsdp_migrate.verify.launch.ending import End, Ending, RankTrace
 from fsdp_migrate.verify.report.model import Verdict
@@ -157,3 +157,55 @@ def test_a_site_that_is_left_anyway_is_no_suspect(suspects: Suspects) -> None:
     failed = gate("clipping", "gradient clipping", Status.FAIL)
     pointed = {("clipping", ""): (site("FSDP401", 77),)}
     assert units(suspects, gates=(failed,), pointed=pointed) == []
+
+
+def test_a_gate_names_all_sites_that_it_points_at(suspects: Suspects) -> None:
+    failed = gate("clipping", "gradient clipping", Status.FAIL)
+    pointed = {("clipping", ""): (CLIP_B, WRAP_B, WRAP_A)}
+    found = suspects.of(report(Verdict.DIFFERENT, gates=(failed,), pointed=pointed))
+    assert [s.sites for s in found] == [(CLIP_B, WRAP_B), (WRAP_A,)]
+
+
+def test_other_sites_of_the_model_come_behind_those_that_a_gate_points_at(
+    suspects: Suspects,
+) -> None:
+    """A norm differs where it is clipped, for gradients that no_sync did not reduce."""
+    waits = site("FSDP402", 5)
+    owners = {waits: 1, **suspects.owners}
+    failed = gate("clipping", "gradient clipping", Status.FAIL)
+    pointed = {("clipping", ""): (CLIP_B,)}
+    found = dataclasses.replace(suspects, owners=owners).of(
+        report(Verdict.DIFFERENT, gates=(failed,), pointed=pointed)
+    )
+    assert [s.sites for s in found] == [(CLIP_B, waits)]
+
+
+def test_beside_a_cost_all_sites_may_be_the_cause(suspects: Suspects) -> None:
+    """Another cost is no reason for a difference."""
+    failed = gate("trajectory", "later steps", Status.FAIL)
+    cost = gate("collectives", "collectives", Status.COST)
+    found = suspects.of(
+        report(Verdict.DIFFERENT, gates=(failed, cost), pointed={("collectives", ""): (CLIP_B,)})
+    )
+    assert [s.sites for s in found] == [(CLIP_B, WRAP_B)]
+
+
+def test_where_nothing_is_named_how_the_model_is_sharded_comes_last(suspects: Suspects) -> None:
+    made = Made(0, "train.py", Span(5, 4, 5, 13), "Net", {}, (), 0)
+    kind, state = site("FSDP301", 5), site("FSDP302", 6)
+    owners = {kind: 1, **suspects.owners, state: 1}
+    found = dataclasses.replace(suspects, owners=owners).of(
+        report(Verdict.DIFFERENT, observed=Observed(made=(made,)))
+    )
+    assert [s.sites for s in found] == [(CLIP_B, state, kind, WRAP_B)]
+
+
+def test_what_the_run_came_by_comes_before_what_it_did_not(suspects: Suspects) -> None:
+    made = Made(0, "train.py", Span(5, 4, 5, 13), "Net", {}, (), 0)
+    waits = site("FSDP402", 4)
+    use = Use("train.py", Span(4, 0, 4, 9), "no_sync")
+    owners = {**suspects.owners, waits: 1}
+    found = dataclasses.replace(suspects, owners=owners).of(
+        report(Verdict.DIFFERENT, observed=Observed(uses=(use,), made=(made,)))
+    )
+    assert [s.sites for s in found] == [(waits, CLIP_B, WRAP_B)]

@@ -147,8 +147,9 @@ def test_a_model_that_needs_the_run_time_form_gets_it(
     assert "critic = shard(build(2))" in after
     said = json.loads(Path("answer.json").read_text())
     assert said["left"] == []
-    (other,) = said["at_run_time"]
-    assert other["evidence"].startswith("written out, different training:")
+    (other,) = said["other_forms"]
+    assert other["what"].startswith("the run-time form for the model made at train.py:")
+    assert other["evidence"].startswith("as it is written first, different training:")
     assert len(said["attempts"]) <= 4
 
 

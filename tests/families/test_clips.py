@@ -104,3 +104,33 @@ def test_clipping_of_something_else_stays(use: str) -> None:
     assert LOCAL not in " ".join(after["example.py"].replace("#", " ").split())
     assert "fully_shard(nn.Linear(4, 4))" in after["example.py"]
     assert not [d for d in result.decisions if d.code == "FSDP401" and not d.site.doubt]
+
+
+IGNORING = """\
+import torch
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+
+def train(net, batches):
+    FREEZE
+    model = FSDP(net, ignored_modules=[net.head])
+    trained = [p for p in model.parameters() if p.requires_grad]
+    for batch in batches:
+        model(batch).sum().backward()
+        torch.nn.utils.clip_grad_norm_(trained, 1.0)
+"""
+
+
+def test_a_list_with_ignored_parameters_is_left() -> None:
+    """torch clips no list of sharded tensors and plain ones: it raises an error."""
+    result, after = migrate({"train.py": IGNORING.replace("FREEZE", "net.train()")})
+    (clip,) = (d for d in result.decisions if d.code == "FSDP401")
+    assert clip.outcome is Outcome.LEFT
+    assert "one call cannot clip both kinds" in clip.message
+    assert "fully_shard(net" in after["train.py"]
+
+
+def test_a_list_beside_frozen_ignored_parameters_is_clipped() -> None:
+    result, _ = migrate({"train.py": IGNORING.replace("FREEZE", "net.head.requires_grad_(False)")})
+    (clip,) = (d for d in result.decisions if d.code == "FSDP401")
+    assert clip.outcome is not Outcome.LEFT

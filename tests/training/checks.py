@@ -405,6 +405,36 @@ def parameters_that_are_not_sharded_are_clipped_along() -> None:
         torch.testing.assert_close(after, [g * 0.01 / (total + 1e-6) for g in before])
 
 
+@check
+def ranks_that_agree_skip_a_step_together() -> None:
+    last = dist.get_rank() == dist.get_world_size() - 1
+    group = dist.new_group()
+    made: list[Any] = [
+        torch.amp.GradScaler,
+        support.AgreeingGradScaler,
+        partial(support.AgreeingGradScaler, process_group=group),
+    ]
+    for each in made:
+        model = nn.Linear(2, 2)  # of this rank alone
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        before = model.weight.detach().clone()
+        scaler = each("cpu", init_scale=8.0)
+        loss = model(torch.ones(1, 2)).sum() * (float("inf") if last else 1.0)
+        scaler.scale(loss).backward()
+        scaler.step(optimizer)
+        scaler.update()
+        skipped = on_all_ranks(torch.equal(model.weight, before))
+        scales = on_all_ranks(scaler.get_scale())
+        if each is torch.amp.GradScaler and dist.get_world_size() > 1:
+            assert skipped == [False, True]
+            assert scales == [8.0, 4.0]
+        else:
+            assert all(skipped)
+            assert set(scales) == {4.0}
+    off = support.AgreeingGradScaler("cpu", enabled=False)
+    assert off.scale(torch.ones(())) == 1
+
+
 def gradients(model: nn.Module) -> dict[str, torch.Tensor]:
     return {n: _whole(p.grad) for n, p in model.named_parameters()}
 

@@ -16,6 +16,7 @@ from fsdp_migrate.verify.compare.exact import differences
 from fsdp_migrate.verify.compare.gate import Gate, Status
 from fsdp_migrate.verify.compare.gates.data import same_restored_memory
 from fsdp_migrate.verify.compare.gates.state import same_buffers
+from fsdp_migrate.verify.compare.gates.traffic import same_traffic
 from fsdp_migrate.verify.compare.judge import FULL, NATIVE, Judgement, cause_is_found, judge
 from fsdp_migrate.verify.compare.recording import Dump, Optimizer, Recording, Tensors, Unit
 from fsdp_migrate.verify.compare.sketch import Sketch
@@ -87,6 +88,7 @@ def test_a_twin_is_trained_only_where_it_may_change_something() -> None:
     [
         ("units", Status.FAIL, False),
         ("collectives", Status.COST, False),
+        ("collectives", Status.NOTE, False),
         ("units", Status.VOID, True),
         ("remainder", Status.NOTE, True),
         ("random", Status.NOTE, True),
@@ -674,3 +676,19 @@ def test_a_number_missing_on_both_sides_is_no_difference(tmp_path: Path) -> None
     second = written(found.after, tmp_path / "after", lambda i: math.nan if i == 7 else 0.0)
     assert differences(first, second) is not None
     assert {d.largest for d in (differences(first, second) or {}).values()} == {0.0}
+
+
+@pytest.mark.parametrize(
+    ("scatters", "reduces_more", "status"),
+    [
+        (4, False, Status.FAIL),
+        (4, True, Status.COST),
+        (2, True, Status.PASS),
+        (1, True, Status.FAIL),
+    ],
+)
+def test_more_reductions_are_a_cost_where_they_are_meant(
+    scatters: int, reduces_more: bool, status: Status
+) -> None:
+    found = dataclasses.replace(evidence(scatters=scatters), reduces_more=reduces_more)
+    assert same_traffic(found).status is status

@@ -30,6 +30,7 @@ from fsdp_migrate.fsdp1.construct import Construct, ConstructKind
 from fsdp_migrate.fsdp1.site import Site
 from fsdp_migrate.planning.context import Study
 from fsdp_migrate.planning.edits import Code, code
+from fsdp_migrate.planning.forms import WRITTEN_OUT
 from fsdp_migrate.planning.model import Cause, Constructor, Decision
 from fsdp_migrate.syntax.kinds import of_kind
 
@@ -80,7 +81,9 @@ def emulated(study: Study) -> frozenset[ast.AST]:
     """The constructors that are to take the run-time form although they could be written out, and
     those that share a value with them."""
     chosen = {
-        c for c in study.constructors.values() if c.place in study.emulated and not c.is_wrong
+        constructor
+        for constructor in study.constructors.values()
+        if WRITTEN_OUT in study.passed_over.get(constructor.place, ()) and not constructor.is_wrong
     }
     shared = [conversion.constructors for conversion in study.conversions.values()]
     return frozenset(c.node for c in _with_sharers(chosen, shared, study))

@@ -27,9 +27,12 @@ _LOADED = ("FSDP303", "FSDP305", *_SAVED)
 
 _POINTERS = (
     _Pointer("clipping", "differ before it", ("FSDP402", "FSDP420", "FSDP401")),
+    # The same bound of another norm: the gradients differ that are clipped.
+    _Pointer("clipping", "norm ", ("FSDP402", "FSDP401")),
     _Pointer("clipping", "", ("FSDP401",)),
     _Pointer("gradients-present", "", ("FSDP402", "FSDP420", *_CONSTRUCTORS)),
     _Pointer("gradient", "", ("FSDP420", "FSDP419", "FSDP417", "FSDP402")),
+    _Pointer("steps", "backward calls", ("FSDP405",)),
     _Pointer("recomputation", "", ("FSDP117",)),
     _Pointer("collectives", "all-gather calls", ("FSDP201", *_CONSTRUCTORS)),
     _Pointer("collectives", " calls", ("FSDP402", "FSDP201", *_CONSTRUCTORS)),

@@ -33,6 +33,8 @@ class Evidence:
     """The migrated run with its own first weights, where ``after`` took over the original's."""
     changed: frozenset[str] = frozenset()
     """The Python files that the two trees have different contents of."""
+    reduces_more: bool = False
+    """See :attr:`Plan.reduces_more`."""
 
     def until(self, count: int) -> Evidence:
         """What is there up to step ``count``."""

@@ -167,7 +167,12 @@ def compare_versions(bench: Bench, setting: Setting) -> Pair:
         after = bench.record(job)
     except Settled as settled:
         raise bench.explained(settled, job, before) from None
-    evidence = Evidence(before, after, changed=changed_sources(bench.plan.before, bench.plan.after))
+    evidence = Evidence(
+        before,
+        after,
+        changed=changed_sources(bench.plan.before, bench.plan.after),
+        reduces_more=bench.plan.reduces_more,
+    )
     if drawn_apart(evidence):
         # Both draw their weights on the meta device, in different orders: compared as they are,
         # they are two unrelated models.
@@ -258,5 +263,6 @@ def _compare_in_float32(
             continue
         if sides[0].coarse:
             continue
-        return InFloat32(Evidence(sides[0], sides[1]), precision), []
+        evidence = Evidence(sides[0], sides[1], reduces_more=bench.plan.reduces_more)
+        return InFloat32(evidence, precision), []
     return None, [f"the program could not be computed in float32 ({why or 'it casts by itself'})"]

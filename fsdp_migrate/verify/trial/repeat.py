@@ -42,7 +42,7 @@ def parts_for_twins(judgement: Judgement) -> frozenset[str]:
         gate.part
         for gate in judgement.gates
         if gate.status not in (Status.PASS, Status.COST)
-        and not (gate.status is Status.FAIL and gate.key in _STRUCTURE)
+        and not (gate.status in (Status.FAIL, Status.NOTE) and gate.key in _STRUCTURE)
     )
 
 

@@ -25,11 +25,11 @@ def same_traffic(evidence: Evidence) -> Gate:
     """Forward and backward issue the same gathers and reductions, in the same dtypes.
 
     Another number of gathers is the same training at another cost; another number of reductions a
-    unit is not, for gradients then add up elsewhere. Gathers may exceed the original's by one per
-    root and micro-batch: FSDP2 reshards the root when it is told to, FSDP1 does not. In a step that
-    evaluates what is trained they may exceed it by one a unit as well; a teacher's units are never
-    gathered in backward. Sizes differ by padding and are not compared. Clipping, evaluation and the
-    program's own collectives are left out.
+    unit is not, for gradients then add up elsewhere, unless more of them are meant. Gathers may
+    exceed the original's by one per root and micro-batch: FSDP2 reshards the root when it is told
+    to, FSDP1 does not. In a step that evaluates what is trained they may exceed it by one a unit as
+    well; a teacher's units are never gathered in backward. Sizes differ by padding and are not
+    compared. Clipping, evaluation and the program's own collectives are left out.
     """
     asked = Question("collectives", "collectives")
     before, after = evidence.before, evidence.after
@@ -54,8 +54,11 @@ def same_traffic(evidence: Evidence) -> Gate:
             x, y = sum(here.values()), sum(there.values())
             says = f"step {n + 1}: {x} {family} calls before, {y} after"
             if family != _GATHER:
-                if not _as_often_a_unit(x, y, evidence):
+                if _as_often_a_unit(x, y, evidence):
+                    continue
+                if not evidence.reduces_more or family == _REDUCE or y < x:
                     return asked.fails(says, hint=_hint(family, x, y))
+                cost = cost or asked.costs(says, hint=_hint(family, x, y))
                 continue
             spare = _roots(after) * len(a.losses[0])
             spare += len(_trained_units(after)) if evaluated else 0
