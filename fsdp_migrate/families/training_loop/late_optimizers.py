@@ -151,9 +151,13 @@ def _gives_optimizer(call: ast.Call, module: Module, study: Study) -> bool:
         if isinstance(value, Display) and isinstance(value.node, (ast.Tuple, ast.List)):
             for element in value.node.elts:
                 made += study.tracer.evaluate(element, value.module, value.frame)
-        elif isinstance(value, Made) and value.node is not call and value.callee is not None:
-            if is_optimizer(value.callee, study):
-                return True
+        elif (
+            isinstance(value, Made)
+            and value.node is not call
+            and value.callee is not None
+            and is_optimizer(value.callee, study)
+        ):
+            return True
     return False
 
 
