@@ -47,7 +47,7 @@ RENDERERS = (as_text, as_json, markdown, html.render)
 def test_every_form_tells_what_was_left_and_why(render: object) -> None:
     shown = render(migration(broken="a clip of another norm"))  # type: ignore[operator]
     assert "the model made at train.py:2" in shown
-    assert "written out, different training: a clip of another norm" in shown
+    assert "as it is written first, different training: a clip of another norm" in shown
     assert "same training" in shown
 
 

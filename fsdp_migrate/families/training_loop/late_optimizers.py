@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from fsdp_migrate.analysis.flow import access_path
 from fsdp_migrate.analysis.module import Module
-from fsdp_migrate.analysis.values import Class, Display, External, Made, Value
+from fsdp_migrate.analysis.values import Class, Display, External, Made
 from fsdp_migrate.families.training_loop.early_optimizers import (
     PARAMETER_METHODS,
     given_parameters,
@@ -147,14 +147,18 @@ def _gives_optimizer(call: ast.Call, module: Module, study: Study) -> bool:
     if isinstance(method, ast.Attribute) and study.traced(method.value, module):
         return True  # configure_optimizers of the model's own
     made = list(study.values(call, module))
-    made_of: list[Value] = []
     for value in made:
         if isinstance(value, Display) and isinstance(value.node, (ast.Tuple, ast.List)):
             for element in value.node.elts:
                 made += study.tracer.evaluate(element, value.module, value.frame)
-        elif isinstance(value, Made) and value.node is not call and value.callee is not None:
-            made_of.append(value.callee)
-    return any(is_optimizer(callee, study) for callee in made_of)
+        elif (
+            isinstance(value, Made)
+            and value.node is not call
+            and value.callee is not None
+            and is_optimizer(value.callee, study)
+        ):
+            return True
+    return False
 
 
 def _asked(
