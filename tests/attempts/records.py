@@ -79,6 +79,12 @@ def place(table: str, name: str) -> Path:
 
 
 def _revision() -> str:
-    command = ["git", "describe", "--always", "--dirty=+"]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
-    return done.stdout.strip()
+    """The commit, with a plus where code that counts was changed since."""
+    told = [
+        subprocess.run(["git", *words], cwd=ROOT, capture_output=True, text=True, check=True).stdout
+        for words in (
+            ("rev-parse", "--short", "HEAD"),
+            ("status", "--porcelain", "--", "fsdp_migrate", "rules", "fixtures"),
+        )
+    ]
+    return told[0].strip() + ("+" if told[1].strip() else "")
