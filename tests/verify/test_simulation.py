@@ -134,3 +134,23 @@ def test_devices_of_every_spelling_are_the_cpu(tmp_path: Path) -> None:
     ending = report.endings["before"]
     assert ending.end.value == "finished", ending.full
     assert len(report.rows) == 3
+
+
+def test_a_machine_has_as_many_devices_for_fsdp1_as_for_the_program(tmp_path: Path) -> None:
+    before = altered(
+        PROGRAMS / "nccl" / "before",
+        tmp_path / "before",
+        [
+            (
+                "use_orig_params=True,",
+                "use_orig_params=True, sharding_strategy=ShardingStrategy.HYBRID_SHARD,",
+            ),
+            ("FullyShardedDataParallel, ", "FullyShardedDataParallel, ShardingStrategy, "),
+        ],
+    )
+    after = tmp_path / "after"
+    after.mkdir()
+    for name, source in migrated(before).items():
+        (after / name).write_text(source)
+    report = verify(Plan(before=before, after=after, script="train.py", max_steps=3))
+    assert report.verdict is Verdict.SAME, text.render(report)
