@@ -28,7 +28,7 @@ from fsdp_migrate.verify.compare.gates.shape import STILL_FSDP1
 from fsdp_migrate.verify.compare.sites import KnownSite, Study
 from fsdp_migrate.verify.launch.start import warm_server
 from fsdp_migrate.verify.report.against_sites import against_sites
-from fsdp_migrate.verify.report.model import Report
+from fsdp_migrate.verify.report.model import Report, Verdict
 from fsdp_migrate.verify.report.progress import Progress
 
 
@@ -150,7 +150,9 @@ class Trial:
 
     def notes(self, search: Search) -> list[str]:
         """What has to be said beside the answer."""
-        if search.attempts and not self.made_models:
+        reports = [attempt.report for attempt in search.attempts if attempt.report is not None]
+        ended = reports and reports[-1].verdict in (Verdict.BEFORE_FAILED, Verdict.BEFORE_HUNG)
+        if search.attempts and not self.made_models and not ended:
             listed = ", ".join(self.names)
             return [f"{listed} made no model with FSDP1, so nothing of the migration was tried"]
         return []
