@@ -31,6 +31,7 @@ from fsdp_migrate.verify.capture import (
     spawning,
 )
 from fsdp_migrate.verify.capture.fsdp1_uses import Uses
+from fsdp_migrate.verify.capture.given import Given
 from fsdp_migrate.verify.capture.optimizers import Steps
 from fsdp_migrate.verify.capture.session import Session, replace
 from fsdp_migrate.verify.inject.config import FSDP1, FSDP2, Config, Precision
@@ -49,6 +50,7 @@ class _Hooks:
         self.forced = config.precision is not Precision.NATIVE
         self.begun = False
         self.perturbed = False
+        self.given = Given(self.session)
         self.watched: WeakSet[torch.nn.Module] = WeakSet()
 
     # --- torch -----------------------------------------------------------------------------------
@@ -106,6 +108,8 @@ class _Hooks:
 
         def init(original: Any, /, wrapped: Any, module: Any, *args: Any, **kwargs: Any) -> None:
             self._given(module)
+            if kwargs.get("sync_module_states", args[_SYNC_PLACE : _SYNC_PLACE + 1] == (True,)):
+                self.given.synced = True
             if self.forced:
                 place = _PRECISION_PLACE
                 if len(args) > place:
@@ -169,7 +173,8 @@ class _Hooks:
 
     def _given(self, given: Any) -> None:
         """FSDP gets a module or several: are there parameters without values yet?"""
-        modules = given if isinstance(given, list | tuple) else [given]
+        modules = list(given) if isinstance(given, list | tuple) else [given]
+        self.session.attempt("weights given", self.given.add, modules)
         if not self.session.deferred:
             self.session.deferred = any(p.is_meta for m in modules for p in m.parameters())
 
@@ -195,9 +200,10 @@ class _Hooks:
     def _begin(self) -> None:
         """Before the first forward: keep the state, or take over that of another run."""
         session = self.session
-        if self.config.start is None and not session.deferred:
-            return
         session.identify()
+        self.given.write()
+        if self.config.start is None and not session.deferred and not self.given.differs():
+            return
         world = session.explorer.look()
         if self.config.start is None:
             origin.write(session.recorder, world)
@@ -236,8 +242,10 @@ class Watch:
         return getattr, (nullcontext(), "__exit__")  # does nothing, whatever it is given
 
 
-# Of `mixed_precision` among the positional arguments after `module`, in torch 2.4 to 2.15 alike.
+# Of `mixed_precision` and `sync_module_states` among the positional arguments after `module`, in
+# torch 2.4 to 2.15 alike.
 _PRECISION_PLACE = 5
+_SYNC_PLACE = 9
 
 _hooks: _Hooks | None = None
 

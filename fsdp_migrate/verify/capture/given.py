@@ -1,0 +1,76 @@
+"""Whether ranks give FSDP different weights, and FSDP puts one model together from them.
+
+So does a program that seeds nothing, or every rank in its own way, and broadcasts nothing: of a
+parameter each rank keeps the part that is its own, and FSDP1 and FSDP2 cut parameters at different
+places. The same program starts from other weights then.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from torch import nn
+from torch.utils.weak import WeakIdKeyDictionary
+
+from fsdp_migrate.verify.capture import fsdp_internals
+from fsdp_migrate.verify.capture.batches import fingerprint
+from fsdp_migrate.verify.capture.session import Session
+
+_WAIT_S = 30.0
+
+
+class Given:
+    """What this rank gave to FSDP."""
+
+    def __init__(self, session: Session) -> None:
+        self.session = session
+        self.total = 0
+        """The fingerprints of all parameters, together: FSDP1 gets the whole first, FSDP2 last."""
+        self.synced = False
+        """Whether FSDP1 was asked to make ranks equal."""
+        self._seen: Any = WeakIdKeyDictionary()
+
+    def add(self, modules: list[nn.Module]) -> None:
+        """Note the parameters of modules that FSDP is about to take, each once."""
+        for parameter in _own(modules):
+            if parameter not in self._seen:
+                self._seen[parameter] = True
+                self.total = (self.total + fingerprint(parameter)) % (1 << 32)
+
+    def write(self) -> None:
+        """Record it."""
+        self.session.recorder.write("given", total=self.total, synced=self.synced)
+
+    def differs(self) -> bool:
+        """Whether ranks gave different weights to an FSDP1 that keeps them so.
+
+        Told through files: a collective could hang. All ranks are about to call the model together.
+        """
+        recorder = self.session.recorder
+        if self.synced or not recorder.opened or recorder.world == 1:
+            return False
+        folder = recorder.folder
+        mine = folder / f"given-{recorder.rank}"
+        mine.with_suffix(".partial").write_text(str(self.total), encoding="ascii")
+        mine.with_suffix(".partial").replace(mine)
+        files = [folder / f"given-{rank}" for rank in range(recorder.world)]
+        deadline = time.monotonic() + _WAIT_S
+        while not all(file.exists() for file in files):
+            if time.monotonic() > deadline:
+                return False
+            time.sleep(0.01)
+        return len({file.read_text(encoding="ascii") for file in files}) > 1
+
+
+def _own(modules: list[nn.Module]) -> Iterator[torch.Tensor]:
+    """Whole parameters, without those that FSDP has already."""
+    for module in modules:
+        if fsdp_internals.is_fsdp1(module):
+            continue
+        for parameter in module._parameters.values():
+            if parameter is not None and not fsdp_internals.is_dtensor(parameter):
+                yield parameter
+        yield from _own(list(module.children()))

@@ -1,0 +1,58 @@
+"""Ranks that give FSDP different models, which FSDP1 and FSDP2 put together in different ways."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from fsdp_migrate.verify.report import text
+from fsdp_migrate.verify.report.model import Report, Verdict
+
+from .programs import failed
+from .scripts import FSDP1, judged
+
+pytestmark = pytest.mark.train
+
+PROGRAM = """\
+torch.manual_seed(10 + rank)
+model = wrap(net())
+optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
+for step in range(6):
+    loss = model(torch.randn(4, 8)).square().mean()
+    loss.backward()
+    optimizer.step()
+    optimizer.zero_grad()
+    print("loss", float(loss))
+"""
+SYNCED = FSDP1.replace("use_orig_params", "sync_module_states=True, use_orig_params")
+
+
+def test_models_that_differ_from_rank_to_rank_are_compared_from_the_same_weights(
+    tmp_path: Path,
+) -> None:
+    report = judged(tmp_path, PROGRAM)
+    assert report.verdict is Verdict.SAME, text.render(report)
+    assert any("every rank made a model of its own" in gate.says for gate in report.gates)
+
+
+@pytest.mark.parametrize(
+    ("before", "replaced", "cause"),
+    [
+        (SYNCED, (), "start"),
+        (FSDP1, (("torch.manual_seed(10 + rank)", "torch.manual_seed(10 + 2 * rank)"),), "start"),
+        (FSDP1, (("lr=1e-2", "lr=2e-2"),), "settings"),
+    ],
+    ids=["a broadcast that is lost", "other models", "something else"],
+)
+def test_a_difference_is_still_one(
+    tmp_path: Path, before: str, replaced: tuple[tuple[str, str], ...], cause: str
+) -> None:
+    report: Report = judged(tmp_path, PROGRAM, *replaced, before=before)
+    assert (report.verdict, failed(report)) == (Verdict.DIFFERENT, cause), text.render(report)
+
+
+def test_ranks_that_are_seeded_alike_start_as_they_did(tmp_path: Path) -> None:
+    report = judged(tmp_path, PROGRAM.replace("10 + rank", "10"))
+    assert report.verdict is Verdict.SAME, text.render(report)
+    assert not any("model of its own" in gate.says for gate in report.gates)
