@@ -87,6 +87,13 @@ for x in (
 ):
     assert x.device.type == "cpu", x
 
+part = torch.arange(12).reshape(3, 4)[:, 1:]
+for moved in (part.to("cuda"), part.to(rank), part.to(device=rank), part.cuda()):
+    assert moved.view(9).sum() == part.sum()
+turned = torch.ones(3, 4).t()
+assert turned.to("cuda").stride() == turned.stride()
+assert part.to("cpu") is part and part.to(device="cpu") is part and part.to(torch.int64) is part
+
 with torch.device("cuda"):
     assert torch.empty(2).device.type == "cpu"
 
