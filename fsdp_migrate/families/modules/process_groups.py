@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import ast
 
+from fsdp_migrate.analysis.values import Class, Made, Value
 from fsdp_migrate.families.names import silent_fallbacks
 from fsdp_migrate.families.wrapping import strategies
+from fsdp_migrate.fsdp1.model_values import PLAIN_BASES
 from fsdp_migrate.fsdp1.site import Site
 from fsdp_migrate.planning.context import Study
 from fsdp_migrate.planning.edits import code
@@ -23,7 +25,9 @@ def decide_group(site: Site, study: Study) -> Decision:
     found = study.models(site.subject, site.module)
     ask = "take the group of" if name == "process_group" else "ask"
     of_all = all(_over_all_ranks(c, study) for c in found.constructors)
-    if not found.certain or not of_all:
+    # On what has no such attribute the program stops: where it goes on, this is FSDP1's model.
+    certain = bool(found) and all(_has_none(other, name, study) for other in found.others)
+    if not certain or not of_all:
         asked = f"next({ast.unparse(site.subject)}.parameters()).device_mesh.{METHODS[name]}(-1)"
         return study.left(
             site,
@@ -39,6 +43,27 @@ def decide_group(site: Site, study: Study) -> Decision:
     package = proposal.module_name(site.module, "torch.distributed", "dist", site.attribute)
     proposal.replace(site.module, site.attribute, code(f"{{d}}.{OF_ALL[name]}", d=package))
     return study.rewritten(site, RULE, "that of all ranks", proposal, models=found.constructors)
+
+
+def _has_none(value: Value, name: str, study: Study) -> bool:
+    """Whether a value is surely a module of the project's that has no attribute ``name``: a model
+    that is kept where the sharded one is kept later (``self.model = model``)."""
+    if not isinstance(value, Made) or not isinstance(value.callee, Class):
+        return False
+    cls, tracer = value.callee, study.tracer
+    if not tracer.external_bases(cls) <= _MODULES:
+        return False
+    return not any(tracer.has_attribute(cls, each) for each in (name, *_DYNAMIC)) and not any(
+        cls in (getattr(v, "callee", None) for v in study.values(stored.value, module))
+        for module in study.project.modules
+        for stored in module.table.stored_attributes
+        if stored.attr == name
+    )
+
+
+# Bases that have none of these attributes, and methods that may give an instance any.
+_MODULES = PLAIN_BASES | {"torch.nn.Module", "torch.nn.modules.module.Module"}
+_DYNAMIC = ("__getattr__", "__getattribute__")
 
 
 def _over_all_ranks(constructor: Constructor, study: Study) -> bool:
