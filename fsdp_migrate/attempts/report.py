@@ -10,7 +10,7 @@ from typing import Any
 from fsdp_migrate.attempts.search import OF_THE_ORIGINAL, Attempt, Search
 from fsdp_migrate.report.markdown import code, text
 from fsdp_migrate.verify.compare.coverage import listed
-from fsdp_migrate.verify.compare.gate import plural
+from fsdp_migrate.verify.compare.gate import AMPLIFIES, plural
 from fsdp_migrate.verify.report.cells import traceback_lines
 from fsdp_migrate.verify.report.model import Report
 
@@ -29,6 +29,8 @@ class Migration:
     written: tuple[str, ...] = ()
     """The files that were changed or added."""
     notes: tuple[str, ...] = ()
+    code: str = ""
+    """What Markdown says of the changed code, below the training: to review, left, files."""
 
     @property
     def best(self) -> Attempt | None:
@@ -140,6 +142,8 @@ def attempt_lines(number: int, attempt: Attempt, titles: Sequence[str]) -> Itera
     first = report.first_failure
     if not attempt.passes and first is not None and report.points_at(first):
         yield f"  points at {report.points_at(first)}"
+    if report.amplifies_rounding:
+        yield f"  {AMPLIFIES}"
     for ending in report.endings.values():
         if ending.says and not attempt.passes:
             yield from (f"    {line}" for line in traceback_lines(ending, indent="  ", most=6))
@@ -186,7 +190,7 @@ def markdown(migration: Migration) -> str:
         lines.append(f"- No program came by, so this rests on the code alone: {places}")
     lines += [f"- But: {text(caveat)}" for caveat in migration.unseen]
     lines += [f"- {text(note)}" for note in migration.notes]
-    return "\n".join(lines).rstrip() + "\n"
+    return "\n".join([*lines, migration.code]).rstrip() + "\n"
 
 
 def _what(attempt: Attempt, titles: Sequence[str]) -> str:

@@ -140,6 +140,8 @@ class Trial:
     def suspect(self, attempt: Attempt) -> list[Suspect]:
         """The units that the failure of ``attempt``, the last one that was trained, points at."""
         assert attempt.report is not None
+        if attempt.report.amplifies_rounding:
+            return []  # so does the original: no form tells more
         return Suspects(self.owners, self.tree, self._after).of(attempt.report)
 
     def tell(self, number: int, attempt: Attempt) -> None:

@@ -6,6 +6,7 @@ from pathlib import Path
 
 from fsdp_migrate.attempts.report import Migration, answer_lines, attempt_lines, markdown
 from fsdp_migrate.attempts.search import Attempt, Forms, Limits, Search
+from fsdp_migrate.verify.compare.gate import AMPLIFIES, Gate, Status
 from fsdp_migrate.verify.compare.sites import Accounted
 from fsdp_migrate.verify.launch.ending import End, Ending
 from fsdp_migrate.verify.report.model import Report, Verdict
@@ -51,6 +52,21 @@ def test_a_search_that_found_nothing_says_why_it_ended() -> None:
         "ANSWER: not migrated: no attempt trained the same (1 attempt, 2 s)",
         "  the search ended early: 1 attempt is the limit",
     ]
+
+
+def test_a_program_that_amplifies_rounding_is_told_what_to_do() -> None:
+    gate = Gate(
+        key="later",
+        title="later steps",
+        status=Status.VOID,
+        says="11 % had to be allowed",
+        hint=AMPLIFIES,
+    )
+    attempt = Attempt(Forms(), reports=(report(Verdict.INCONCLUSIVE, gates=(gate,)),))
+    lines = list(attempt_lines(1, attempt, ()))
+    assert lines[-1] == "  the program amplifies rounding: fewer steps, float64, or a fixed seed"
+    assert attempt.report is not None
+    assert attempt.report.amplifies_rounding
 
 
 def test_what_the_rewriter_did_not_see_is_said_beside_a_pass() -> None:
