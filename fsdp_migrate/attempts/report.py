@@ -190,7 +190,7 @@ def markdown(migration: Migration) -> str:
         lines.append(f"- No program came by, so this rests on the code alone: {places}")
     lines += [f"- But: {text(caveat)}" for caveat in migration.unseen]
     lines += [f"- {text(note)}" for note in migration.notes]
-    return "\n".join([*lines, migration.code]).rstrip() + "\n"
+    return "\n".join(lines).rstrip() + "\n" + migration.code
 
 
 def _what(attempt: Attempt, titles: Sequence[str]) -> str:
