@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
+from torch import nn
 
+from fsdp_migrate.verify.capture.given import Given
 from fsdp_migrate.verify.report import text
 from fsdp_migrate.verify.report.model import Report, Verdict
 
 from .programs import failed
 from .scripts import FSDP1, judged
-
-pytestmark = pytest.mark.train
 
 PROGRAM = """\
 torch.manual_seed(10 + rank)
@@ -28,6 +29,7 @@ for step in range(6):
 SYNCED = FSDP1.replace("use_orig_params", "sync_module_states=True, use_orig_params")
 
 
+@pytest.mark.train
 def test_models_that_differ_from_rank_to_rank_are_compared_from_the_same_weights(
     tmp_path: Path,
 ) -> None:
@@ -36,6 +38,7 @@ def test_models_that_differ_from_rank_to_rank_are_compared_from_the_same_weights
     assert any("every rank made a model of its own" in gate.says for gate in report.gates)
 
 
+@pytest.mark.train
 @pytest.mark.parametrize(
     ("before", "replaced", "cause"),
     [
@@ -52,7 +55,36 @@ def test_a_difference_is_still_one(
     assert (report.verdict, failed(report)) == (Verdict.DIFFERENT, cause), text.render(report)
 
 
+@pytest.mark.train
 def test_ranks_that_are_seeded_alike_start_as_they_did(tmp_path: Path) -> None:
     report = judged(tmp_path, PROGRAM.replace("10 + rank", "10"))
     assert report.verdict is Verdict.SAME, text.render(report)
     assert not any("model of its own" in gate.says for gate in report.gates)
+
+
+@pytest.fixture
+def given() -> Given:
+    session: Any = None  # what is given is noted without it
+    return Given(session)
+
+
+def test_parts_before_the_whole_are_the_whole(given: Given) -> None:
+    model = nn.Sequential(nn.Linear(2, 3), nn.Linear(3, 2))
+    model[1].bias = model[0].bias  # in two places, and one parameter
+    parts = Given(given.session)
+    calls: list[list[nn.Module]] = [[model[1]], [model[0], model[1]], [model]]
+    for modules in calls:
+        parts.add(modules)
+    given.add([model])
+    assert given.total
+    assert parts.total == given.total
+    other = Given(given.session)
+    other.add([nn.Sequential(nn.Linear(2, 3), nn.Linear(3, 2))])
+    assert other.total != given.total
+
+
+def test_parameters_without_values_tell_nothing(given: Given) -> None:
+    given.add([nn.Sequential(nn.Linear(2, 3), nn.LazyLinear(2))])
+    assert given.total is None
+    given.add([nn.Linear(2, 2)])
+    assert given.total is None

@@ -27,8 +27,9 @@ class Given:
 
     def __init__(self, session: Session) -> None:
         self.session = session
-        self.total = 0
-        """The fingerprints of all parameters, together: FSDP1 gets the whole first, FSDP2 last."""
+        self.total: int | None = 0
+        """The fingerprints of all parameters, together: FSDP1 gets the whole first, FSDP2 last.
+        None where one could not be read (it has no values yet)."""
         self.synced = False
         """Whether FSDP1 was asked to make ranks equal."""
         self._seen: Any = WeakIdKeyDictionary()
@@ -36,13 +37,17 @@ class Given:
     def add(self, modules: list[nn.Module]) -> None:
         """Note the parameters of modules that FSDP is about to take, each once."""
         for parameter in _own(modules):
-            if parameter not in self._seen:
+            if self.total is not None and parameter not in self._seen:
                 self._seen[parameter] = True
-                self.total = (self.total + fingerprint(parameter)) % (1 << 32)
+                try:
+                    self.total = (self.total + fingerprint(parameter)) % (1 << 32)
+                except (RuntimeError, TypeError, ValueError):
+                    self.total = None
 
     def write(self) -> None:
         """Record it."""
-        self.session.recorder.write("given", total=self.total, synced=self.synced)
+        if self.total is not None:
+            self.session.recorder.write("given", total=self.total, synced=self.synced)
 
     def differs(self) -> bool:
         """Whether ranks gave different weights to an FSDP1 that keeps them so.
@@ -50,7 +55,7 @@ class Given:
         Told through files: a collective could hang. All ranks are about to call the model together.
         """
         recorder = self.session.recorder
-        if self.synced or not recorder.opened or recorder.world == 1:
+        if self.synced or self.total is None or not recorder.opened or recorder.world == 1:
             return False
         folder = recorder.folder
         mine = folder / f"given-{recorder.rank}"
