@@ -54,15 +54,17 @@ def test_a_search_that_found_nothing_says_why_it_ended() -> None:
     ]
 
 
+OPEN = Gate(
+    key="later",
+    title="later steps",
+    status=Status.VOID,
+    says="11 % had to be allowed",
+    hint=AMPLIFIES,
+)
+
+
 def test_a_program_that_amplifies_rounding_is_told_what_to_do() -> None:
-    gate = Gate(
-        key="later",
-        title="later steps",
-        status=Status.VOID,
-        says="11 % had to be allowed",
-        hint=AMPLIFIES,
-    )
-    attempt = Attempt(Forms(), reports=(report(Verdict.INCONCLUSIVE, gates=(gate,)),))
+    attempt = Attempt(Forms(), reports=(report(Verdict.INCONCLUSIVE, gates=(OPEN,)),))
     lines = list(attempt_lines(1, attempt, ()))
     assert lines[-1] == "  the program amplifies rounding: fewer steps, float64, or a fixed seed"
     assert attempt.report is not None
