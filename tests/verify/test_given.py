@@ -16,6 +16,15 @@ from .programs import failed
 from .scripts import FSDP1, judged
 
 PROGRAM = """\
+@torch.no_grad()
+def redrawn(model):
+    state = torch.get_rng_state()
+    for parameter in model.parameters():
+        parameter.uniform_(-0.2, 0.2)
+    torch.set_rng_state(state)
+    return model
+
+
 torch.manual_seed(10 + rank)
 model = wrap(net())
 optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
@@ -45,8 +54,9 @@ def test_models_that_differ_from_rank_to_rank_are_compared_from_the_same_weights
         (SYNCED, (), "start"),
         (FSDP1, (("torch.manual_seed(10 + rank)", "torch.manual_seed(10 + 2 * rank)"),), "start"),
         (FSDP1, (("lr=1e-2", "lr=2e-2"),), "settings"),
+        (FSDP1, (("model = wrap(net())", "model = redrawn(wrap(net()))"),), "start"),
     ],
-    ids=["a broadcast that is lost", "other models", "something else"],
+    ids=["a broadcast that is lost", "other models", "something else", "drawn again behind it"],
 )
 def test_a_difference_is_still_one(
     tmp_path: Path, before: str, replaced: tuple[tuple[str, str], ...], cause: str

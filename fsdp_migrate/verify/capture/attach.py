@@ -201,8 +201,11 @@ class _Hooks:
         """Before the first forward: keep the state, or take over that of another run."""
         session = self.session
         session.identify()
+        differs = self.config.start is None and self.given.differs()
+        if differs:
+            self.given.compare(session.explorer.look().shards().values())
         self.given.write()
-        if self.config.start is None and not session.deferred and not self.given.differs():
+        if self.config.start is None and not session.deferred and not differs:
             return
         world = session.explorer.look()
         if self.config.start is None:

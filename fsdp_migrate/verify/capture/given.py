@@ -8,7 +8,7 @@ places. The same program starts from other weights then.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import torch
@@ -17,9 +17,12 @@ from torch.utils.weak import WeakIdKeyDictionary
 
 from fsdp_migrate.verify.capture import fsdp_internals
 from fsdp_migrate.verify.capture.batches import fingerprint
+from fsdp_migrate.verify.capture.fsdp_internals import Shard
 from fsdp_migrate.verify.capture.session import Session
 
 _WAIT_S = 30.0
+_MOST_ELEMENTS = 1 << 27
+"""Of larger models nothing is kept, and their first weights must be the same."""
 
 
 class Given:
@@ -33,16 +36,39 @@ class Given:
         self.synced = False
         """Whether FSDP1 was asked to make ranks equal."""
         self._seen: Any = WeakIdKeyDictionary()
+        self._values: dict[tuple[int, str], torch.Tensor] = {}
+        self._room = _MOST_ELEMENTS
 
     def add(self, modules: list[nn.Module]) -> None:
         """Note the parameters of modules that FSDP is about to take, each once."""
-        for parameter in _own(modules):
+        for slot, parameter in _own(modules):
             if self.total is not None and parameter not in self._seen:
                 self._seen[parameter] = True
                 try:
                     self.total = (self.total + fingerprint(parameter)) % (1 << 32)
+                    self._keep(slot, parameter)
                 except (RuntimeError, TypeError, ValueError):
                     self.total = None
+
+    def _keep(self, slot: tuple[int, str], parameter: torch.Tensor) -> None:
+        self._room -= parameter.numel()
+        if self._room >= 0 and not parameter.is_meta:
+            self._values[slot] = parameter.detach().cpu().clone()
+
+    def compare(self, shards: Iterable[Shard]) -> None:
+        """Whether the model that is trained still has what was given: what is loaded or drawn
+        behind that is no question of where parameters are cut."""
+        if not all(self._is_kept(shard) for shard in shards):
+            self.total = None
+        self._values.clear()
+
+    def _is_kept(self, shard: Shard) -> bool:
+        found = (self._values.get((id(module), name)) for module, name in shard.slots)
+        value = next((v for v in found if v is not None), None)
+        if value is None:
+            return False
+        part = value.reshape(-1)[shard.piece.indices(torch.device("cpu"))]
+        return torch.equal(part.reshape(-1), shard.data.cpu().reshape(-1))
 
     def write(self) -> None:
         """Record it."""
@@ -50,7 +76,7 @@ class Given:
             self.session.recorder.write("given", total=self.total, synced=self.synced)
 
     def differs(self) -> bool:
-        """Whether ranks gave different weights to an FSDP1 that keeps them so.
+        """Whether ranks gave different weights to FSDP, and it keeps them so.
 
         Told through files: a collective could hang. All ranks are about to call the model together.
         """
@@ -70,12 +96,12 @@ class Given:
         return len({file.read_text(encoding="ascii") for file in files}) > 1
 
 
-def _own(modules: list[nn.Module]) -> Iterator[torch.Tensor]:
-    """Whole parameters, without those that FSDP has already."""
+def _own(modules: list[nn.Module]) -> Iterator[tuple[tuple[int, str], torch.Tensor]]:
+    """Whole parameters and where they sit, without those that FSDP has already."""
     for module in modules:
         if fsdp_internals.is_fsdp1(module):
             continue
-        for parameter in module._parameters.values():
+        for name, parameter in module._parameters.items():
             if parameter is not None and not fsdp_internals.is_dtensor(parameter):
-                yield parameter
+                yield (id(module), name), parameter
         yield from _own(list(module.children()))
