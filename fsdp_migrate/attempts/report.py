@@ -8,10 +8,12 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from fsdp_migrate.attempts.search import Attempt, Other, Search
+from fsdp_migrate.attempts.search import OF_THE_ORIGINAL, Attempt, Other, Search
 from fsdp_migrate.report.markdown import code, text
 from fsdp_migrate.verify.compare.coverage import listed
-from fsdp_migrate.verify.compare.gate import plural
+from fsdp_migrate.verify.compare.gate import AMPLIFIES, plural
+from fsdp_migrate.verify.report.cells import traceback_lines
+from fsdp_migrate.verify.report.model import Report
 
 SCHEMA = 1
 """Version of :meth:`Migration.to_dict`."""
@@ -28,6 +30,8 @@ class Migration:
     written: tuple[str, ...] = ()
     """The files that were changed or added."""
     notes: tuple[str, ...] = ()
+    code: str = ""
+    """What Markdown says of the changed code, below the training: to review, left, files."""
 
     @property
     def best(self) -> Attempt | None:
@@ -37,11 +41,18 @@ class Migration:
         return best if best is not None and best.reports else None
 
     @property
+    def undecided(self) -> Report | None:
+        """The report that ended the search because of the original: it crashes, say."""
+        reports = [each.report for each in self.search.attempts if each.report is not None]
+        return reports[-1] if reports and reports[-1].verdict in OF_THE_ORIGINAL else None
+
+    @property
     def title(self) -> str:
         """The answer in a few words."""
         best = self.best
         if best is None:
-            return "not migrated: no attempt trained the same"
+            said = self.undecided
+            return f"not migrated: {said.title if said else 'no attempt trained the same'}"
         costs = any("cost" in report.verdict.value for report in best.reports)
         stamp = ", in a CPU simulation of CUDA" if any(r.simulated for r in best.reports) else ""
         return f"same training{', other cost' if costs else ''}{stamp}"
@@ -80,6 +91,13 @@ class Migration:
             return ()
         return _in_all([report.not_executed for report in self.best.reports])
 
+    @property
+    def unseen(self) -> tuple[str, ...]:
+        """What the original did with FSDP1 that no site accounts for, program by program."""
+        reports = self.best.reports if self.best is not None else ()
+        caveats = [each.accounted.caveat for each in reports if each.accounted is not None]
+        return tuple(filter(None, caveats))
+
     def to_dict(self) -> dict[str, Any]:
         """The answer as JSON values; the keys are stable within one ``schema``."""
         return {
@@ -91,6 +109,7 @@ class Migration:
             "left": self._listed(self.left),
             "other_forms": [{"what": what, "evidence": why} for what, why in self.taken.items()],
             "stopped": self.search.stopped,
+            "unseen": list(self.unseen),
             "not_executed": list(self.not_executed),
             "written": list(self.written),
             "notes": list(self.notes),
@@ -124,6 +143,11 @@ def attempt_lines(number: int, attempt: Attempt, titles: Sequence[str]) -> Itera
     first = report.first_failure
     if not attempt.passes and first is not None and report.points_at(first):
         yield f"  points at {report.points_at(first)}"
+    if report.amplifies_rounding:
+        yield f"  {AMPLIFIES}"
+    for ending in report.endings.values():
+        if ending.says and not attempt.passes:
+            yield from (f"    {line}" for line in traceback_lines(ending, indent="  ", most=6))
 
 
 def answer_lines(migration: Migration) -> Iterator[str]:
@@ -132,7 +156,7 @@ def answer_lines(migration: Migration) -> Iterator[str]:
     trained = sum(attempt.trained for attempt in search.attempts)
     spent = f"{plural(trained, 'attempt')}, {migration.seconds:.0f} s"
     yield f"ANSWER: {migration.title} ({spent})"
-    if search.stopped:
+    if search.stopped and migration.undecided is None:
         yield f"  the search ended early: {search.stopped}"
     for unit, why in migration.left.items():
         yield f"  left as it was: {migration.titles[unit]}; {why}"
@@ -141,6 +165,7 @@ def answer_lines(migration: Migration) -> Iterator[str]:
     if migration.not_executed:
         places = listed(migration.not_executed)
         yield f"  rests on the code alone, for no program came by: {places}"
+    yield from (f"  but: {caveat}" for caveat in migration.unseen)
     yield from (f"  {note}" for note in migration.notes)
 
 
@@ -177,8 +202,9 @@ def markdown(migration: Migration) -> str:
     if migration.not_executed:
         places = ", ".join(map(code, migration.not_executed))
         lines.append(f"- No program came by, so this rests on the code alone: {places}")
+    lines += [f"- But: {text(caveat)}" for caveat in migration.unseen]
     lines += [f"- {text(note)}" for note in migration.notes]
-    return "\n".join(lines).rstrip() + "\n"
+    return "\n".join(lines).rstrip() + "\n" + migration.code
 
 
 def what_was_tried(attempt: Attempt, titles: Sequence[str]) -> str:

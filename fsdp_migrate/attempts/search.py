@@ -21,8 +21,8 @@ from fsdp_migrate.verify.compare.gate import plural
 from fsdp_migrate.verify.compare.sites import KnownSite
 from fsdp_migrate.verify.report.model import Report, Verdict
 
-# Whatever is done to the migrated program, these stay as they are.
-_OF_THE_ORIGINAL = frozenset({Verdict.BEFORE_FAILED, Verdict.BEFORE_HUNG, Verdict.UNRECORDED})
+OF_THE_ORIGINAL = frozenset({Verdict.BEFORE_FAILED, Verdict.BEFORE_HUNG, Verdict.UNRECORDED})
+"""Whatever is done to the migrated program, these verdicts stay as they are."""
 
 
 @dataclass(frozen=True, order=True)
@@ -183,7 +183,7 @@ class Search:
         report = failed.report
         assert report is not None, "the original itself passes"
         undecided = report.verdict is Verdict.INCONCLUSIVE and not suspects
-        if undecided or report.verdict in _OF_THE_ORIGINAL:
+        if undecided or report.verdict in OF_THE_ORIGINAL:
             raise Stopped(f"{report.title}: {report.says}")
 
     def _write_out_again(

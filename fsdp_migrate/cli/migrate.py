@@ -13,7 +13,7 @@ from fsdp_migrate import shown
 from fsdp_migrate.attempts import html
 from fsdp_migrate.attempts.report import Migration, answer_lines, as_json, as_text, markdown
 from fsdp_migrate.attempts.search import Limits, Search
-from fsdp_migrate.cli import console, process, programs, rewrite, session
+from fsdp_migrate.cli import console, process, programs, pull_request, rewrite, session
 from fsdp_migrate.cli.exit_codes import BAD, SEE
 from fsdp_migrate.cli.options import Migrate
 from fsdp_migrate.cli.programs import Program
@@ -118,6 +118,8 @@ def _finish(asked: Migrate, run: Run, trial: Trial, migration: Migration) -> int
         write.write(run.config.root, run.result.changes, run.before, trees=run.found.trees)
         written = [run.found.display(path) for path in (*run.changed, *run.created)]
         migration = dataclasses.replace(migration, written=tuple(written))
+    if taken and asked.outputs:
+        migration = dataclasses.replace(migration, code=pull_request.sections(run))
     for path in asked.outputs:
         _save(path, migration)
     if not asked.quiet:

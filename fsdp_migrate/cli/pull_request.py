@@ -15,7 +15,7 @@ from fsdp_migrate.cli.session import Run
 from fsdp_migrate.discovery import project_paths
 from fsdp_migrate.errors import ConfigError, InputError
 from fsdp_migrate.planning import pages
-from fsdp_migrate.report.pull_request import Verdict, render
+from fsdp_migrate.report.pull_request import Verdict, details, render
 
 MOST_SCRIPTS = 3
 _STARTS = re.compile(rb"""^if __name__ == ["']__main__["']""", re.MULTILINE)
@@ -64,15 +64,23 @@ def read_verdict(path: Path) -> Verdict:
         ) from None
 
 
+def sections(run: Run) -> str:
+    """What the text says of the code, for one that tells of the training by itself."""
+    return "\n".join(details(*_facts(run))) + "\n"
+
+
+def _facts(run: Run) -> tuple[list[report.Event], report.Summary, list[pages.Page]]:
+    total = replace(summary.summary(run), contents=summary.contents(run))
+    return report.events(run.result), total, pages.pages(run.config.rule_paths)
+
+
 def write(run: Run, target: Path, verdict: Verdict | None) -> None:
     """Write the text to a file, or to standard output.
 
     Raises:
         InputError: it cannot be written.
     """
-    total = replace(summary.summary(run), contents=summary.contents(run))
-    known = pages.pages(run.config.rule_paths)
-    text = render(report.events(run.result), total, known, _commands(run), verdict)
+    text = render(*_facts(run), _commands(run), verdict)
     if target == SCREEN:
         console.out(text)
         return

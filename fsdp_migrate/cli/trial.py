@@ -25,12 +25,12 @@ from fsdp_migrate.planning.result import Result
 from fsdp_migrate.rewriting import write
 from fsdp_migrate.verify import run as verification
 from fsdp_migrate.verify.compare.coverage import listed
-from fsdp_migrate.verify.compare.gate import Status
+from fsdp_migrate.verify.compare.gate import AMPLIFIES, Status
 from fsdp_migrate.verify.compare.gates.shape import STILL_FSDP1
 from fsdp_migrate.verify.compare.sites import KnownSite, Study
 from fsdp_migrate.verify.launch.start import warm_server
 from fsdp_migrate.verify.report.against_sites import against_sites
-from fsdp_migrate.verify.report.model import Report
+from fsdp_migrate.verify.report.model import Report, Verdict
 from fsdp_migrate.verify.report.progress import Progress
 
 _SHARDING = "FSDP101"  # how a model is sharded, whichever rule of its arguments is asked
@@ -206,6 +206,8 @@ class Trial:
     def suspect(self, attempt: Attempt) -> list[Suspect]:
         """The units that the failure of ``attempt``, the last one that was trained, points at."""
         assert attempt.report is not None
+        if attempt.report.amplifies_rounding:
+            return []  # so does the original: no form tells more
         return Suspects(self.owners, self.tree, self._after, self.left).of(attempt.report)
 
     def tell(self, number: int, attempt: Attempt) -> None:
@@ -216,14 +218,16 @@ class Trial:
 
     def notes(self, search: Search) -> list[str]:
         """What has to be said beside the answer."""
-        if search.attempts and not self.made_models:
+        reports = [attempt.report for attempt in search.attempts if attempt.report is not None]
+        ended = reports and reports[-1].verdict in (Verdict.BEFORE_FAILED, Verdict.BEFORE_HUNG)
+        if search.attempts and not self.made_models and not ended:
             listed = ", ".join(self.names)
             return [f"{listed} made no model with FSDP1, so nothing of the migration was tried"]
         return []
 
 
 def kept_its_models(report: Report) -> bool:
-    """Whether a program still trains FSDP1's models, and everything else that is compared is the
-    same."""
+    """Whether a program still trains FSDP1's models, and everything else that can be compared is
+    the same."""
     open_ = [gate for gate in report.gates if gate.status in (Status.FAIL, Status.VOID)]
-    return [gate.says for gate in open_] == [STILL_FSDP1]
+    return [gate.says for gate in open_ if gate.hint != AMPLIFIES] == [STILL_FSDP1]

@@ -46,20 +46,34 @@ def render(
     verdict: Verdict | None = None,
 ) -> str:
     """The whole text. ``total.contents`` holds the files of the run; ``commands`` verify it."""
-    known = {page.code: page for page in pages}
-    done = Counter(e.code for e in found if e.outcome is not Outcome.LEFT)
-    done.update(r.code for r in total.requirements if r.done)
-    now = _Now(total.contents)
+    done = _done(found, total)
     lines = [
         *_head(total, migrated=bool(done)),
+        *details(found, total, pages),
+        *(_verification(commands, verdict) if done else ()),
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def details(found: Sequence[Event], total: Summary, pages: Sequence[Page]) -> list[str]:
+    """The sections about the code: what changes, what is to review, what is left."""
+    known = {page.code: page for page in pages}
+    done = _done(found, total)
+    now = _Now(total.contents)
+    return [
         *_changes(done, known),
         *_files(total),
         *_review(found, now),
         *_left(found, total, now),
         *_different(done, known),
-        *(_verification(commands, verdict) if done else ()),
     ]
-    return "\n".join(lines) + "\n"
+
+
+def _done(found: Sequence[Event], total: Summary) -> Counter[str]:
+    """How many places each rule has changed."""
+    done = Counter(e.code for e in found if e.outcome is not Outcome.LEFT)
+    done.update(r.code for r in total.requirements if r.done)
+    return done
 
 
 def _head(total: Summary, *, migrated: bool) -> Iterator[str]:

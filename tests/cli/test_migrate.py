@@ -213,6 +213,9 @@ def test_an_original_that_cannot_tell_is_not_migrated(
     answer = run("migrate", "train.py")
     assert answer.code == 2, answer.out
     assert reason in answer.out
+    crashes = reason == "no data"
+    assert ("ANSWER: not migrated: the original crashes" in answer.out) == crashes
+    assert ("made no model" in answer.out) != crashes  # it may have made one later
     assert script.read_text() == text
 
 

@@ -87,6 +87,13 @@ for x in (
 ):
     assert x.device.type == "cpu", x
 
+part = torch.arange(12).reshape(3, 4)[:, 1:]
+for moved in (part.to("cuda"), part.to(rank), part.to(device=rank), part.cuda()):
+    assert moved.view(9).sum() == part.sum()
+turned = torch.ones(3, 4).t()
+assert turned.to("cuda").stride() == turned.stride()
+assert part.to("cpu") is part and part.to(device="cpu") is part and part.to(torch.int64) is part
+
 with torch.device("cuda"):
     assert torch.empty(2).device.type == "cpu"
 
@@ -134,3 +141,23 @@ def test_devices_of_every_spelling_are_the_cpu(tmp_path: Path) -> None:
     ending = report.endings["before"]
     assert ending.end.value == "finished", ending.full
     assert len(report.rows) == 3
+
+
+def test_a_machine_has_as_many_devices_for_fsdp1_as_for_the_program(tmp_path: Path) -> None:
+    before = altered(
+        PROGRAMS / "nccl" / "before",
+        tmp_path / "before",
+        [
+            (
+                "use_orig_params=True,",
+                "use_orig_params=True, sharding_strategy=ShardingStrategy.HYBRID_SHARD,",
+            ),
+            ("FullyShardedDataParallel, ", "FullyShardedDataParallel, ShardingStrategy, "),
+        ],
+    )
+    after = tmp_path / "after"
+    after.mkdir()
+    for name, source in migrated(before).items():
+        (after / name).write_text(source)
+    report = verify(Plan(before=before, after=after, script="train.py", max_steps=3))
+    assert report.verdict is Verdict.SAME, text.render(report)

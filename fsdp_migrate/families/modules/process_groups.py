@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import ast
 
+from fsdp_migrate.analysis.values import Class, Made, Value
 from fsdp_migrate.families.checkpoints import other_wrappers
 from fsdp_migrate.families.names import silent_fallbacks
 from fsdp_migrate.families.wrapping import strategies
+from fsdp_migrate.fsdp1.model_values import PLAIN_BASES
 from fsdp_migrate.fsdp1.site import Site
 from fsdp_migrate.planning.context import Study
 from fsdp_migrate.planning.edits import Code, code
@@ -25,7 +27,9 @@ def decide_group(site: Site, study: Study) -> Decision:
     found = study.models(site.subject, site.module)
     ask = "take the group of" if name == "process_group" else "ask"
     of_all = all(_over_all_ranks(c, study) for c in found.constructors)
-    if not found or not of_all or (found.others and other_wrappers.compiles(study)):
+    # On what has no such attribute the program stops: where it goes on, this is FSDP1's model.
+    others = [value for value in found.others if not _has_none(value, name, study)]
+    if not found or not of_all or (others and other_wrappers.compiles(study)):
         asked = f"next({ast.unparse(site.subject)}.parameters()).device_mesh.{METHODS[name]}(-1)"
         return study.left(
             site,
@@ -40,7 +44,7 @@ def decide_group(site: Site, study: Study) -> Decision:
     proposal = study.proposal()
     package = proposal.module_name(site.module, "torch.distributed", "dist", site.attribute)
     of_sharded = code(f"{{d}}.{OF_ALL[name]}", d=package)
-    if found.others:
+    if others:
         of_sharded = _or_its_own(of_sharded, site, study, proposal)
     proposal.replace(site.module, site.attribute, of_sharded)
     return study.rewritten(site, RULE, "that of all ranks", proposal, models=found.constructors)
@@ -53,6 +57,27 @@ def _or_its_own(of_sharded: Code, site: Site, study: Study, proposal: Proposal) 
         of_sharded, own, site.subject, site.module, site.attribute, study, proposal, is_whole=True
     )
     return code("({a} if {t} else {b})", a=chosen.where_true, t=chosen.test, b=chosen.otherwise)
+
+
+def _has_none(value: Value, name: str, study: Study) -> bool:
+    """Whether a value is surely a module of the project's that has no attribute ``name``: a model
+    that is kept where the sharded one is kept later (``self.model = model``)."""
+    if not isinstance(value, Made) or not isinstance(value.callee, Class):
+        return False
+    cls, tracer = value.callee, study.tracer
+    if not tracer.external_bases(cls) <= _MODULES:
+        return False
+    return not any(tracer.has_attribute(cls, each) for each in (name, *_DYNAMIC)) and not any(
+        cls in (getattr(v, "callee", None) for v in study.values(stored.value, module))
+        for module in study.project.modules
+        for stored in module.table.stored_attributes
+        if stored.attr == name
+    )
+
+
+# Bases that have none of these attributes, and methods that may give an instance any.
+_MODULES = PLAIN_BASES | {"torch.nn.Module", "torch.nn.modules.module.Module"}
+_DYNAMIC = ("__getattr__", "__getattribute__")
 
 
 def _over_all_ranks(constructor: Constructor, study: Study) -> bool:

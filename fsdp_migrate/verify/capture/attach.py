@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
+from weakref import WeakSet
 
 import torch
 
@@ -28,6 +31,7 @@ from fsdp_migrate.verify.capture import (
     spawning,
 )
 from fsdp_migrate.verify.capture.fsdp1_uses import Uses
+from fsdp_migrate.verify.capture.given import Given
 from fsdp_migrate.verify.capture.optimizers import Steps
 from fsdp_migrate.verify.capture.session import Session, replace
 from fsdp_migrate.verify.inject.config import FSDP1, FSDP2, Config, Precision
@@ -46,6 +50,8 @@ class _Hooks:
         self.forced = config.precision is not Precision.NATIVE
         self.begun = False
         self.perturbed = False
+        self.given = Given(self.session)
+        self.watched: WeakSet[torch.nn.Module] = WeakSet()
 
     # --- torch -----------------------------------------------------------------------------------
 
@@ -102,6 +108,8 @@ class _Hooks:
 
         def init(original: Any, /, wrapped: Any, module: Any, *args: Any, **kwargs: Any) -> None:
             self._given(module)
+            if kwargs.get("sync_module_states", args[_SYNC_PLACE : _SYNC_PLACE + 1] == (True,)):
+                self.given.synced = True
             if self.forced:
                 place = _PRECISION_PLACE
                 if len(args) > place:
@@ -110,6 +118,9 @@ class _Hooks:
                 elif "mixed_precision" in kwargs:
                     kwargs["mixed_precision"] = forced.policy(kwargs["mixed_precision"])
             original(wrapped, module, *args, **kwargs)
+            # `wrapper.module.generate(...)` calls the model and not the wrapper.
+            if not isinstance(module, wrapper):
+                self._watch_calls(module)
 
         replace(wrapper, "__init__", init)
         self._watch_forward(wrapper)
@@ -138,8 +149,6 @@ class _Hooks:
         replace(wrapper, "forward", forward)
 
     def fsdp2_imported(self) -> None:
-        pre, post = fsdp_internals.eager(self._pre), fsdp_internals.eager(self._post)
-
         def fully_shard(original: Any, /, module: Any, *args: Any, **kwargs: Any) -> Any:
             if self.on_cpu:
                 kwargs = cpu_patches.unpinned(self.session, kwargs)
@@ -148,16 +157,24 @@ class _Hooks:
             self._given(module)
             result = original(module, *args, **kwargs)
             for each in module if isinstance(module, list | tuple) else [module]:
-                # In front of FSDP's own hook, which casts the inputs and gathers parameters.
-                each.register_forward_pre_hook(pre, prepend=True, with_kwargs=True)
-                each.register_forward_hook(post)
+                self._watch_calls(each)
             return result
 
         replace(sys.modules[FSDP2], "fully_shard", fully_shard)
 
+    def _watch_calls(self, module: torch.nn.Module) -> None:
+        """Note the calls of one module."""
+        if module in self.watched:
+            return
+        self.watched.add(module)
+        # In front of FSDP's own hook, which casts the inputs and gathers parameters.
+        module.register_forward_pre_hook(Watch(self._pre), prepend=True, with_kwargs=True)
+        module.register_forward_hook(Watch(self._post))
+
     def _given(self, given: Any) -> None:
         """FSDP gets a module or several: are there parameters without values yet?"""
-        modules = given if isinstance(given, list | tuple) else [given]
+        modules = list(given) if isinstance(given, list | tuple) else [given]
+        self.session.attempt("weights given", self.given.add, modules)
         if not self.session.deferred:
             self.session.deferred = any(p.is_meta for m in modules for p in m.parameters())
 
@@ -183,9 +200,13 @@ class _Hooks:
     def _begin(self) -> None:
         """Before the first forward: keep the state, or take over that of another run."""
         session = self.session
-        if self.config.start is None and not session.deferred:
-            return
         session.identify()
+        differs = self.config.start is None and self.given.differs()
+        if differs:
+            self.given.compare(session.explorer.look().shards().values())
+        self.given.write()
+        if self.config.start is None and not session.deferred and not differs:
+            return
         world = session.explorer.look()
         if self.config.start is None:
             origin.write(session.recorder, world)
@@ -210,8 +231,24 @@ class _Hooks:
             noise.perturb_parameters(self.session.explorer.look().shards(), settings)
 
 
-# Of `mixed_precision` among the positional arguments after `module`, in torch 2.4 to 2.15 alike.
+class Watch:
+    """A hook of a module, which a program may copy or save: the copy is watched no more, and the
+    file needs nothing of this package."""
+
+    def __init__(self, hook: Callable[..., None]) -> None:
+        self._call = fsdp_internals.eager(hook)
+
+    def __call__(self, *args: Any) -> None:
+        self._call(*args)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return getattr, (nullcontext(), "__exit__")  # does nothing, whatever it is given
+
+
+# Of `mixed_precision` and `sync_module_states` among the positional arguments after `module`, in
+# torch 2.4 to 2.15 alike.
 _PRECISION_PLACE = 5
+_SYNC_PLACE = 9
 
 _hooks: _Hooks | None = None
 

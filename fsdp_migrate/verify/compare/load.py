@@ -84,6 +84,7 @@ def load(folder: Path) -> Recording:
         notes=_said(events, "note", lambda e: e["what"]),
         drawn_alike=any(_all(rank, "alike") for rank in events),
         deferred=any(model["deferred"] for model in models),
+        given=_given(events),
         imported=frozenset(
             path for rank in events for e in _all(rank, "imported") for path in e["inside"]
         ),
@@ -92,6 +93,13 @@ def load(folder: Path) -> Recording:
         observed=observed.read(events),
         rest=_rest(events),
     )
+
+
+def _given(events: list[list[Event]]) -> tuple[int, ...]:
+    said = [_all(rank, "given") for rank in events]
+    if not all(said) or any(event["synced"] for rank in said for event in rank):
+        return ()
+    return tuple(rank[0]["total"] for rank in said)
 
 
 def _rest(events: list[list[Event]]) -> Rest | None:

@@ -264,6 +264,10 @@ class Recording:
     deferred: bool = False
     """Whether weights were drawn only after FSDP got the model on the meta device."""
 
+    given: tuple[int, ...] = ()
+    """A fingerprint of the weights that each rank gave to FSDP, where ranks were left as different
+    as they were (``sync_module_states`` makes them equal)."""
+
     rest: Rest | None = None
 
     def until(self, count: int) -> Recording:

@@ -9,7 +9,7 @@ from enum import Enum
 from typing import Any
 
 from fsdp_migrate.verify.compare.coverage import listed
-from fsdp_migrate.verify.compare.gate import Gate, Status, first_of
+from fsdp_migrate.verify.compare.gate import AMPLIFIES, Gate, Status, first_of
 from fsdp_migrate.verify.compare.gates.training import Row
 from fsdp_migrate.verify.compare.observed import NOTHING, Observed
 from fsdp_migrate.verify.compare.sites import Accounted, KnownSite
@@ -191,6 +191,12 @@ class Report:
         """The first gate that failed, which names the cause; else the first that is void; else the
         first that found another cost."""
         return first_of(self.gates, Status.FAIL, Status.VOID, Status.COST)
+
+    @property
+    def amplifies_rounding(self) -> bool:
+        """Whether nothing failed, and rounding alone in the original leaves it open."""
+        first = self.first_failure
+        return first is not None and first.status is Status.VOID and first.hint == AMPLIFIES
 
     @property
     def exit_code(self) -> int:

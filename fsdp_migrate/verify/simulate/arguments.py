@@ -13,7 +13,6 @@ from fsdp_migrate.verify.capture.session import replace
 from fsdp_migrate.verify.inject.imports import after_import
 
 _CPU = torch.device("cpu")
-_STAY = frozenset({torch.Tensor.cuda, torch.Tensor.pin_memory})
 
 
 def on_cpu(value: Any) -> Any:
@@ -47,18 +46,32 @@ class OnCpu(TorchFunctionMode):
             if len(args) == 1 and type(args[0]) is int and not kwargs:
                 args = ("cuda", args[0])  # what a bare number means where there is CUDA
             return func(*args, **(kwargs or {}))
-        if func in _STAY:
+        if func is torch.Tensor.pin_memory:
             return args[0]
         if func is torch.Tensor.is_pinned:
             return False
-        args = tuple(on_cpu(arg) for arg in args)
+        if func is torch.Tensor.cuda:
+            return _moved(args[0])
+        named, args = args, tuple(on_cpu(arg) for arg in args)
         if func is torch.Tensor.to and len(args) > 1 and type(args[1]) is int:
             args = (args[0], _CPU, *args[2:])
+        moves = any(arg is not given for arg, given in zip(args, named, strict=True))
         if kwargs:
+            asked = kwargs.get("device")
             kwargs = {k: on_cpu(v) for k, v in kwargs.items() if k != "pin_memory"}
             if "device" in kwargs:
                 kwargs["device"] = device(kwargs["device"])
-        return func(*args, **(kwargs or {}))
+                moves = moves or kwargs["device"] is not asked
+        result = func(*args, **(kwargs or {}))
+        return _moved(result) if func is torch.Tensor.to and moves else result
+
+
+def _moved(tensor: torch.Tensor) -> torch.Tensor:
+    """What a copy to a device would be: a part of a tensor is there one without gaps."""
+    if tensor.layout is not torch.strided or tensor.is_contiguous():
+        return tensor
+    copied = torch.empty_like(tensor, device="meta")
+    return tensor if copied.stride() == tensor.stride() else tensor.contiguous()
 
 
 def install() -> None:

@@ -192,6 +192,8 @@ def install() -> None:
     for name in ("range_push", "range_pop", "mark"):
         setattr(torch.cuda.nvtx, name, _nothing)
     torch.cuda.nvtx.range = _scope
+    # FSDP1 counts the devices of a machine by the type of the one that it computes on.
+    torch.cpu.device_count = count
     torch.cuda.nccl.version = _always((2, 21, 5))
     torch.version.cuda = "12.4"
     _accelerator(current)

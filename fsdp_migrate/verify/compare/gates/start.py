@@ -149,14 +149,23 @@ def _buffers_apart(evidence: Evidence) -> tuple[str, float | None] | None:
 
 
 def drawn_apart(evidence: Evidence) -> bool:
-    """Whether both sides drew their weights anew, differently, but from the same distributions.
+    """Whether both sides start from different weights, and rightly so.
 
-    Only of a program that draws them after FSDP got the model on the meta device can nothing more
-    be asked: whole tensors and shards take the random numbers in different orders.
+    Either they drew them anew from the same distributions, after FSDP got the model on the meta
+    device: whole tensors and shards take the random numbers in different orders. Or ranks gave FSDP
+    different weights, the same on both sides, of which each keeps what is its own.
     """
-    if not evidence.before.deferred or same_start(evidence).status is not Status.FAIL:
+    if same_start(evidence).status is not Status.FAIL or _buffers_apart(evidence) is not None:
         return False
-    return not _unlike(evidence.before, evidence.after) and _buffers_apart(evidence) is None
+    if evidence.before.deferred:
+        return not _unlike(evidence.before, evidence.after)
+    return _cut_from_others(evidence.before, evidence.after)
+
+
+def _cut_from_others(before: Recording, after: Recording) -> bool:
+    """Whether models that differ from rank to rank were given to FSDP, each rank's the same on both
+    sides. Where copies of a parameter differ, no two programs can start alike."""
+    return len(set(before.given)) > 1 and before.given == after.given and not _divergent(before)
 
 
 def drawn(evidence: Evidence) -> Gate | None:
@@ -164,6 +173,8 @@ def drawn(evidence: Evidence) -> Gate | None:
     original's; None where they were not."""
     if evidence.drawn is None:
         return None
+    if not evidence.before.deferred:
+        return _DRAWN.note(_CUT)
     unlike = _unlike(evidence.before, evidence.drawn)
     if unlike:
         return _drawn_from_others(unlike)
@@ -184,6 +195,10 @@ def drawn(evidence: Evidence) -> Gate | None:
 _DRAWN_ALIKE = (
     "ranks that are seeded alike drew the same shards, as DTensors do on CPUs; on GPUs each shard "
     "is drawn from its own part of the stream"
+)
+_CUT = (
+    "every rank made a model of its own, and none is broadcast (sync_module_states): FSDP1 and "
+    "FSDP2 put other parts of them together. All else was compared from the original's weights"
 )
 _DRAWN = Question("drawn", "weights drawn anew")
 _ANEW = "reset_parameters of the sharded modules, or the seeds of the ranks, differ"
