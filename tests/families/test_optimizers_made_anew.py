@@ -52,7 +52,6 @@ def test_one_that_is_made_anew(before: str, behind: str) -> None:
 @pytest.mark.parametrize(
     ("before", "behind"),
     [
-        ("pass", "pass"),
         ("pass", f"if args.late:\n            {ANEW}"),
         ("schedule = Schedule(optimizer)", ANEW),
         ("args.optimizer = optimizer", ANEW),

@@ -34,7 +34,7 @@ PICKING = {
         "rest = [m.weight for m in model.modules() if isinstance(m, nn.LayerNorm)]\n"
     ),
     "by kind, an attribute of each": (
-        "rest = {}\nfor name, m in model.named_children():\n"
+        "rest = {}\nfor name, m in model.named_modules():\n"
         "    if isinstance(m, nn.LayerNorm):\n        rest[name] = m.bias\n"
     ),
 }
@@ -64,7 +64,7 @@ OTHERS = {
         "for m in nn.Linear(2, 2).modules():\n    if isinstance(m, nn.Linear):\n"
         "        nn.init.zeros_(m.bias)\n"
     ),
-    "every parameter": "found = []\nfor m in model.children():\n    found.extend(m.parameters())\n",
+    "every parameter": "found = []\nfor m in model.modules():\n    found.extend(m.parameters())\n",
     "parameters of a plain model": (
         "rest = [m.weight for m in nn.Linear(2, 2).modules() if isinstance(m, nn.LayerNorm)]\n"
     ),

@@ -172,6 +172,8 @@ def _is_made_anew(call: ast.Call, module: Module, wraps: set[Constructor], study
     names = {path.rpartition(".")[2] for target in targets for path in stored_paths(target)}
     for other in study.project.modules:
         for built in given_parameters(other):
+            if built is call:
+                continue
             again = getattr(other.table.statement(built), "targets", [])
             if names.isdisjoint(p.rpartition(".")[2] for t in again for p in stored_paths(t)):
                 continue
