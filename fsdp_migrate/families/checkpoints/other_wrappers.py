@@ -7,6 +7,7 @@ import re
 from typing import NamedTuple
 
 from fsdp_migrate.analysis.module import Module
+from fsdp_migrate.analysis.values import Value
 from fsdp_migrate.fsdp1 import api as fsdp1
 from fsdp_migrate.fsdp1 import model_values
 from fsdp_migrate.fsdp1.api import PACKAGE
@@ -62,14 +63,24 @@ def own_states(found: Models, method: str, study: Study) -> bool:
 def are_told_apart(found: Models, method: str, study: Study) -> bool:
     """Whether all that a model may be besides, and has such a method itself, is of the project's
     own classes, and FSDP2's class tells them from sharded models."""
-    names = [model_values.look_alike(v, method, study.tracer) for v in found.others]
-    return not compiles(study) and not any(fsdp1.is_alike(n) for n in names)
+    alike = {v: model_values.look_alike(v, method, study.tracer) for v in found.others}
+    if any(name and is_wrapped(value, found, study) for value, name in alike.items()):
+        return False
+    return not compiles(study) and not any(fsdp1.is_alike(n) for n in alike.values())
 
 
 def by_group(sharded: Code, own: Code, module: Module, near: ast.AST, proposal: Proposal) -> Choice:
     """What is done where there is a process group, and where there is none and so no FSDP."""
     dist = proposal.module_name(module, "torch.distributed", "dist", near)
     return Choice(code("{d}.is_initialized()", d=dist), sharded, own)
+
+
+def is_wrapped(value: Value, found: Models, study: Study) -> bool:
+    """Whether a value is what one of the models is made of: ``fully_shard`` makes one object of a
+    model and the module inside, which no class tells apart."""
+    return any(
+        c.has_module and value in study.values(c.wrapped, c.module) for c in found.constructors
+    )
 
 
 def compiles(study: Study) -> bool:

@@ -46,14 +46,25 @@ def whole_of(
 
 def beside(subject: ast.expr, study: Study, module: Module) -> frozenset[Constructor]:
     """The sharded models among what an expression may be one of: ``part`` of ``for part in
-    trainer.children()``, where ``trainer.model`` is sharded and the trainer is not."""
+    trainer.children()``, where ``trainer.model`` is sharded and the trainer is not. What it is
+    itself sharded as, further down, it is not yet."""
     found: set[Constructor] = set()
     for definition in definitions(subject, module) if isinstance(subject, ast.Name) else ():
         if definition.value is not None and definition.kind is Bound.ELEMENT:
             for whole in _gone_over(definition.value, of=Bound.ELEMENT):
                 holder = holder_of_attributes(whole) or whole
                 found |= sharded_parts(holder, module, study).constructors
-    return frozenset(found)
+    return frozenset(
+        c for c in found if not (c.has_module and _is_same(c.wrapped, subject, module))
+    )
+
+
+def _is_same(one: ast.expr, other: ast.expr, module: Module) -> bool:
+    """Whether two names are one variable, which both get from one place."""
+    if not isinstance(one, ast.Name) or one not in module.table.parents:
+        return False
+    given = {definition.node for definition in definitions(other, module)}
+    return not given.isdisjoint(definition.node for definition in definitions(one, module))
 
 
 def _gone_over(node: ast.expr, of: Bound) -> Iterator[ast.expr]:

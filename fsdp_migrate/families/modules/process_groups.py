@@ -29,7 +29,8 @@ def decide_group(site: Site, study: Study) -> Decision:
     of_all = all(_over_all_ranks(c, study) for c in found.constructors)
     # On what has no such attribute the program stops: where it goes on, this is FSDP1's model.
     others = [value for value in found.others if not _has_none(value, name, study)]
-    if not found or not of_all or (others and other_wrappers.compiles(study)):
+    apart = not any(other_wrappers.is_wrapped(value, found, study) for value in others)
+    if not found or not of_all or not apart or (others and other_wrappers.compiles(study)):
         asked = f"next({ast.unparse(site.subject)}.parameters()).device_mesh.{METHODS[name]}(-1)"
         return study.left(
             site,

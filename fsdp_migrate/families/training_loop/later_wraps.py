@@ -87,7 +87,8 @@ def wrapping_calls(
             ):
                 yield call
                 continue
-        if any(_share(model, c, module, study) for c in leading.get(call, ())):
+        led_to = (study.constructors[node] for node in leading.get(call, ()))
+        if any(_share(model, constructor, module, study) for constructor in led_to):
             yield call
 
 
@@ -110,19 +111,21 @@ def wrapping_constructors(wrap: ast.Call, module: Module, study: Study) -> froze
     if wrap in study.constructors:
         return frozenset(study.settings_of(study.constructors[wrap]))
     returned = study.models(wrap, module).constructors
-    return returned or frozenset(study.cache(_calls_that_wrap).get(wrap, ()))
+    led_to = study.cache(_calls_that_wrap).get(wrap, ())
+    return returned or frozenset(study.constructors[node] for node in led_to)
 
 
-def _calls_that_wrap(study: Study) -> dict[ast.Call, set[Constructor]]:
-    """The constructors that run where a call does: itself, or in the functions it leads to."""
-    found: dict[ast.Call, set[Constructor]] = {}
+def _calls_that_wrap(study: Study) -> dict[ast.Call, set[ast.AST]]:
+    """The constructors' nodes that run where a call does: itself, or in the functions it leads
+    to."""
+    found: dict[ast.Call, set[ast.AST]] = {}
     for constructor in study.constructors.values():
         if not constructor.has_module:
             continue
         waiting = [(constructor.call, constructor.module)]
         functions: set[ast.AST] = set()
         for call, module in waiting:
-            found.setdefault(call, set()).add(constructor)
+            found.setdefault(call, set()).add(constructor.node)
             function = enclosing_function(module, call)
             if isinstance(function, FUNCTIONS) and function not in functions:
                 functions.add(function)
