@@ -74,6 +74,8 @@ def test_settings_that_two_wraps_share_hold_nothing_back(program: str) -> None:
 
 
 @pytest.mark.parametrize("program", [TOO_EARLY, TOO_EARLY_BY_KEYWORD])
-def test_parameters_of_the_model_itself_hold_it_back(program: str) -> None:
-    result, _ = migrate({"train.py": HEAD + WRAPS + program})
-    assert worst(result) is Outcome.LEFT
+def test_parameters_of_the_model_itself_are_taken_behind_the_wrap(program: str) -> None:
+    result, after = migrate({"train.py": HEAD + WRAPS + program})
+    assert worst(result) is Outcome.REWRITTEN
+    behind = after["train.py"].rindex("build_optimizer(")
+    assert after["train.py"].rindex("parallelize(") < behind < after["train.py"].rindex(".step()")

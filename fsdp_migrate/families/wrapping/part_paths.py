@@ -29,9 +29,37 @@ CALLS_DEEP = 6
 
 def places(node: ast.expr, module: Module, study: Study) -> Places:
     """The objects that ``node`` may be found from, each with the ways there; itself by no step."""
+    known = study.cache(_known)
+    if node not in known:
+        known[node] = _find(node, module, study)
+    return known[node]
+
+
+def _known(study: Study) -> dict[ast.expr, Places]:
+    return {}
+
+
+def _find(node: ast.expr, module: Module, study: Study) -> Places:
     found: dict[Value, set[Path]] = {}
-    for value, path in _places(node, module, study, DEEP):
-        found.setdefault(value, set()).add(path)
+    seen: set[tuple[ast.expr, Path]] = set()
+    waiting: list[tuple[ast.expr, Module, Path]] = [(node, module, ())]
+    for _ in range(DEEP):
+        further: list[tuple[ast.expr, Module, Path]] = []
+        for expression, where, path in waiting:
+            if (expression, path) in seen:
+                continue
+            seen.add((expression, path))
+            above = list(_above(expression, where, study))
+            for value in study.values(expression, where):
+                found.setdefault(value, set()).add(path)
+                for part in _given(value):
+                    for inner in study.values(part, value.module):
+                        # What a container is made of: the ways to it go through both.
+                        found.setdefault(inner, set()).add(path)
+                if value.node is not expression and isinstance(value.node, ast.expr):
+                    above += [(w, value.module, step) for w, step in _whole(value.node)]
+            further += [(whole, at, (*step, *path)) for whole, at, step in above]
+        waiting = further
     return {value: frozenset(paths) for value, paths in found.items()}
 
 
@@ -47,24 +75,6 @@ def shared(ones: Places, others: Places) -> set[Value]:
 def _is_beginning(one: Path, other: Path) -> bool:
     """Whether one way may be the beginning of the other, whichever is longer."""
     return all(a == b or ANY in (a, b) for a, b in zip(one, other, strict=False))
-
-
-def _places(
-    node: ast.expr, module: Module, study: Study, deep: int
-) -> Iterator[tuple[Value, Path]]:
-    if not deep:
-        return
-    above = list(_above(node, module, study))
-    for value in study.values(node, module):
-        yield value, ()
-        for part in _given(value):
-            for inner in study.values(part, value.module):
-                yield inner, ()  # what a container is made of: the ways to it go through both
-        if value.node is not node and isinstance(value.node, ast.expr):
-            above += [(w, value.module, step) for w, step in _whole(value.node)]
-    for whole, where, step in above:
-        for value, path in _places(whole, where, study, deep - 1):
-            yield value, (*path, *step)
 
 
 def _above(node: ast.expr, module: Module, study: Study) -> Iterator[tuple[ast.expr, Module, Path]]:
