@@ -73,7 +73,7 @@ def find_classes_handed_on(study: Study, module: Module) -> Iterator[Site]:
         if not escaping:
             continue
         model = visited_model(subject, study, module, handed)
-        if model is not None or is_own(subject, study, module) or study.traced(subject, module):
+        if model is not None or study.traced(subject, module) or is_own(subject, study, module):
             yield from (Site(HANDED_ON, module, use, use, model) for use in escaping)
 
 
