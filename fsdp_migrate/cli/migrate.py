@@ -75,8 +75,10 @@ def _migrate(asked: Migrate, found: Sequence[Program], scratch: Path) -> int:
         console.note("nothing to rewrite, so nothing was trained")
         rewrite.show_run(run, verbose=False)
         return rewrite.exit_code(run)
-    if not asked.allow_dirty and not asked.dry_run:
-        require_committed(run.changed, run.found.display)
+    if not asked.dry_run:  # said before anything is trained
+        write.require_journal(run.config.root)
+        if not asked.allow_dirty:
+            require_committed(run.changed, run.found.display)
     trial = Trial(asked, run, found, scratch)
     search = Search(
         units=trial.searched,

@@ -40,6 +40,15 @@ class Undone:
 # -- writing --------------------------------------------------------------------------------------
 
 
+def require_journal(root: Path) -> None:
+    """
+    Raises:
+        WriteError: nothing could be written, for its journal cannot be kept.
+    """
+    with journal.opened(root.resolve(), journal.state()):
+        pass
+
+
 def write(
     root: Path,
     changes: Mapping[Path, bytes],

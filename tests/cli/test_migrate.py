@@ -247,6 +247,17 @@ def test_wrong_options(run: Command, script: Path, arguments: list[str], reason:
     assert script.read_text() == PROGRAM
 
 
+def test_a_journal_that_cannot_be_kept_is_said_before_anything_is_trained(
+    run: Command, script: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FSDP_MIGRATE_STATE", str(script.parent / "state"))
+    answer = run("migrate", "train.py", "--allow-dirty")
+    assert answer.code == 2
+    assert "lies in the project" in answer.err
+    assert "attempt" not in answer.out
+    assert script.read_text() == PROGRAM
+
+
 def test_scripts_of_several_projects(run: Command, script: Path, tmp_path: Path) -> None:
     other = tmp_path / "other"
     other.mkdir()
