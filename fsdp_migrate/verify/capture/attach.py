@@ -201,8 +201,8 @@ class _Hooks:
         """Before the first forward: keep the state, or take over that of another run."""
         session = self.session
         session.identify()
-        differs = self.config.start is None and self.given.differs()
-        if differs:
+        differs = self.given.differs()
+        if differs and self.config.start is None:
             self.given.compare(session.explorer.look().shards().values())
         self.given.write()
         if self.config.start is None and not session.deferred and not differs:
@@ -216,8 +216,10 @@ class _Hooks:
                 some = ", ".join(missing[:3])
                 session.say_once("unsupported", f"first values of {some} could not be taken over")
         # Now, not before the first backward: a forward updates buffers by what it computes with
-        # weights that were drawn anew.
-        self.steps.first_look()
+        # weights that were drawn anew. Where ranks gave different ones the other side may have
+        # been told to make them equal, and looks before the backward.
+        if session.deferred or not differs:
+            self.steps.first_look()
 
     def _backward_begins(self) -> None:
         if not self.perturbed:  # no wrapper was called: plain training
