@@ -32,7 +32,7 @@ def _body(migration: Migration) -> Iterator[str]:
                 yield f"<tr><td>{text(what)}</td><td>{text(why)}</td></tr>"
             yield "</table></div>"
     yield from _listed("Rests on the code alone, for no program came by", migration.not_executed)
-    yield from _listed("But", migration.unseen)
+    yield from _listed("Not accounted for", migration.unseen)
     yield from _listed("Written", migration.written)
     yield from _listed("Notes", migration.notes)
     for number, report in _decisive(migration):

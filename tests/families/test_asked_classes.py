@@ -96,6 +96,16 @@ def test_a_registry_of_ones_own_is_no_dispatch() -> None:
     assert "FSDP424" not in {code for code, _ in outcomes(result)}
 
 
+def test_another_function_of_that_name_chooses_nothing() -> None:
+    other = "def scale(model):\n    return 3.0\n\n\ndef ask(model):\n    return scale(model)\n"
+    program = NET + DISPATCHED.format(registered=REGISTERED[1], made="Net()").replace(
+        "return scale(model)", "return ask(model)"
+    )
+    program = program.replace("\n\n\n", "\nfrom other import ask\n\n\n", 1)
+    result, _ = migrate({"a.py": program, "other.py": other})
+    assert "FSDP424" not in {code for code, _ in outcomes(result)}
+
+
 HELD = """\
 class Trainer({base}):
     def __init__(self):
@@ -210,14 +220,35 @@ def test_children_of_the_wrapper(asked: str, marked: bool) -> None:
     assert ("FSDP425" in {code for code, _ in outcomes(result)}) is marked
 
 
-def test_a_function_that_goes_deeper() -> None:
-    program = """\
-def count(module):
-    return 1 + sum(count(child) for child in module.children())
+DEEPER = {
+    "a function": (
+        "def count(module):\n    return 1 + sum(count(child) for child in module.children())\n",
+        "count(FSDP(Net()))",
+        False,
+    ),
+    "a method": (
+        "class Counter:\n    def count(self, module):\n"
+        "        return 1 + sum(self.count(child) for child in module.children())\n",
+        "Counter().count(FSDP(Net()))",
+        False,
+    ),
+    "another object's method of its name": (
+        "def train(module):\n    module.train()\n"
+        "    return [child.train(True) for child in module.children()]\n",
+        "train(FSDP(Net()))",
+        True,
+    ),
+    "another function": (
+        "def count(module):\n    return sum(one(child) for child in module.children())\n\n\n"
+        "def one(module):\n    return 1\n",
+        "count(FSDP(Net()))",
+        True,
+    ),
+}
 
 
-def main():
-    return count(FSDP(Net()))
-"""
-    result, _ = migrate({"a.py": NET + program})
-    assert "FSDP425" not in {code for code, _ in outcomes(result)}
+@pytest.mark.parametrize(("defined", "called", "marked"), DEEPER.values(), ids=DEEPER)
+def test_who_goes_deeper_comes_to_the_same_modules(defined: str, called: str, marked: bool) -> None:
+    program = f"{NET}{defined}\n\ndef main():\n    return {called}\n"
+    result, _ = migrate({"a.py": program})
+    assert ("FSDP425" in {code for code, _ in outcomes(result)}) is marked

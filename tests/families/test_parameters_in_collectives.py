@@ -130,6 +130,11 @@ model = FSDP(net, use_orig_params=True)
 GIVEN = {
     "by its model": "for p in model.parameters():\n    reduce(p.grad)\n",
     "under a name": "for p in model.parameters():\n    g = p.grad.data\n    dist.all_reduce(g)\n",
+    "made like one": (
+        "for p in model.parameters():\n    got = torch.empty_like(p.grad)\n"
+        "    dist.recv(got, src=0)\n"
+    ),
+    "a copy": "for p in model.parameters():\n    dist.all_reduce(p.grad.detach().clone())\n",
     "beside others": (
         "for p, e in zip(model.parameters(), extra):\n    reduce(p.grad)\n    dist.all_reduce(e)\n"
     ),
@@ -145,6 +150,8 @@ NOT_GIVEN = {
         'for group in optimizer.param_groups:\n    for p in group["params"]:\n'
         "        reduce(p.grad)\n"
     ),
+    "made like a loss": "for p in model.parameters():\n    reduce(torch.zeros_like(loss))\n",
+    "made like nothing": "for p in model.parameters():\n    reduce(torch.zeros(3))\n",
     "another number": "for p in model.parameters():\n    reduce(torch.tensor(1.0))\n",
 }
 

@@ -51,6 +51,29 @@ main()
 """
 
 
+SENT = """\
+                received = torch.empty_like(p.grad)
+                works = dist.batch_isend_irecv(
+                    [
+                        dist.P2POp(dist.isend, p.grad, (rank + 2) % 4),
+                        dist.P2POp(dist.irecv, received, (rank + 2) % 4),
+                    ]
+                )
+                for work in works:
+                    work.wait()
+                p.grad += received
+"""
+
+
+def test_what_is_sent_from_rank_to_rank(launcher: Launcher, tmp_path: Path) -> None:
+    reduced = "                dist.all_reduce(p.grad, group=across[rank % 2])\n"
+    program = PROGRAM.replace(reduced, SENT)
+    both = written({"train.py": program.encode()}, tmp_path)
+    before = launcher.script(both.before, fsdp1="allow", ranks=4)
+    after = launcher.script(both.after, fsdp1="forbid", ranks=4)
+    assert compare(before, after, tolerance=1e-5) == 16
+
+
 def test_trains_the_same(launcher: Launcher, tmp_path: Path) -> None:
     both = written({"train.py": PROGRAM.encode()}, tmp_path)
     before = launcher.script(both.before, fsdp1="allow", ranks=4)

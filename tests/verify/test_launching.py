@@ -26,7 +26,7 @@ FAILED = Watched(code=1, seconds=1.0, hung=False, silent_for=0.0, slowest_gap=0.
 
 def test_a_gpu_that_is_hidden_is_no_gpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     device = tmp_path / "nvidiactl"
-    monkeypatch.setattr(launcher, "_ACCELERATORS", {str(device): "CUDA_VISIBLE_DEVICES"})
+    monkeypatch.setattr(launcher, "ACCELERATORS", {str(device): "CUDA_VISIBLE_DEVICES"})
     assert not launcher.has_accelerator({})
     device.touch()
     assert launcher.has_accelerator({})

@@ -11,6 +11,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping
 
 from fsdp_migrate.analysis.module import Module
+from fsdp_migrate.analysis.values import Function
 from fsdp_migrate.planning.context import Study
 from fsdp_migrate.syntax.expressions import last_name
 from fsdp_migrate.syntax.trees import FUNCTIONS
@@ -26,8 +27,17 @@ def dispatched_calls(
     with their files."""
     registered = study.cache(_registered)
     for call in module.table.calls_by_name.of(registered) if registered else ():
-        if call.args:
+        if call.args and not _is_another(call, module, study):
             yield call, call.args[0], registered[last_name(call.func)]
+
+
+def _is_another(call: ast.Call, module: Module, study: Study) -> bool:
+    """Whether what is called is surely another function of this name."""
+    called = study.values(call.func, module)
+    return bool(called) and all(
+        isinstance(value, Function) and not _chooses(value.node, value.module, study)
+        for value in called
+    )
 
 
 def _registered(study: Study) -> Registered:
@@ -44,9 +54,15 @@ def _registered(study: Study) -> Registered:
 
 def _choosing(module: Module, study: Study) -> Iterator[str]:
     for scope in module.table.scopes:
-        for decorator in getattr(scope, "decorator_list", ()):
-            if isinstance(scope, FUNCTIONS) and DISPATCHERS & study.external(decorator, module):
-                yield getattr(scope, "name", "")
+        if _chooses(scope, module, study):
+            yield getattr(scope, "name", "")
+
+
+def _chooses(function: ast.AST, module: Module, study: Study) -> bool:
+    return isinstance(function, FUNCTIONS) and any(
+        DISPATCHERS & study.external(decorator, module)
+        for decorator in getattr(function, "decorator_list", ())
+    )
 
 
 def _classes(register: ast.Attribute, module: Module) -> Iterator[ast.expr]:

@@ -47,12 +47,21 @@ def _is_one(holder: ast.Attribute, module: Module) -> bool:
 
 
 def _goes_deeper(node: ast.AST, module: Module) -> bool:
-    """Whether the function around a node calls itself, for the children of children."""
+    """Whether the function around a node calls itself, for the children of children: by its name,
+    or as a method of the same object."""
     function = enclosing_function(module, node)
-    return isinstance(function, (ast.FunctionDef, ast.AsyncFunctionDef)) and any(
-        isinstance(call, ast.Call) and last_name(call.func) == function.name
-        for call in ast.walk(function)
-    )
+    if not isinstance(function, (ast.FunctionDef, ast.AsyncFunctionDef)):
+        return False
+    own = [argument.arg for argument in (*function.args.posonlyargs, *function.args.args)][:1]
+    calls = (call.func for call in ast.walk(function) if isinstance(call, ast.Call) and call.args)
+    if isinstance(module.table.parents[function], ast.ClassDef):
+        return any(
+            isinstance(called, ast.Attribute)
+            and called.attr == function.name
+            and getattr(called.value, "id", "") in own
+            for called in calls
+        )
+    return any(isinstance(called, ast.Name) and called.id == function.name for called in calls)
 
 
 def _is_asked_for_any(node: ast.AST, module: Module) -> bool:

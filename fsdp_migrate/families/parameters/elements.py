@@ -16,6 +16,7 @@ from fsdp_migrate.syntax.expressions import last_name
 from fsdp_migrate.syntax.scopes import Kind
 from fsdp_migrate.syntax.trees import FUNCTIONS
 
+ALIKE = frozenset({"clone", "contiguous", "detach"})
 DEEPEST = 4  # names and functions on the way to the loop
 
 
@@ -41,9 +42,15 @@ def lists_of(
 
 
 def variable_of(node: ast.expr) -> ast.expr:
-    """``p`` of ``p.grad.data``."""
-    while isinstance(node, ast.Attribute) and node.attr in PARTS:
-        node = node.value
+    """``p`` of ``p.grad.data``, and of what is sharded as it is: ``torch.empty_like(p.grad)``,
+    ``p.clone()``."""
+    match node:
+        case ast.Attribute(value=inner, attr=attr) if attr in PARTS:
+            return variable_of(inner)
+        case ast.Call(func=ast.Attribute(value=inner, attr=attr)) if attr in ALIKE:
+            return variable_of(inner)
+        case ast.Call(func=function, args=[like, *_]) if last_name(function).endswith("_like"):
+            return variable_of(like)
     return node
 
 

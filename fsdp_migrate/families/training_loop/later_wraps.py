@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from fsdp_migrate.analysis.flow import access_path
 from fsdp_migrate.analysis.module import Module
@@ -87,7 +87,7 @@ def wrapping_calls(
             ):
                 yield call
                 continue
-        led_to = (study.constructors[node] for node in leading.get(call, ()))
+        led_to = _constructors(leading.get(call, ()), study)
         if any(_share(model, constructor, module, study) for constructor in led_to):
             yield call
 
@@ -111,8 +111,13 @@ def wrapping_constructors(wrap: ast.Call, module: Module, study: Study) -> froze
     if wrap in study.constructors:
         return frozenset(study.settings_of(study.constructors[wrap]))
     returned = study.models(wrap, module).constructors
-    led_to = study.cache(_calls_that_wrap).get(wrap, ())
-    return returned or frozenset(study.constructors[node] for node in led_to)
+    led_to = _constructors(study.cache(_calls_that_wrap).get(wrap, ()), study)
+    return returned or frozenset(led_to)
+
+
+def _constructors(nodes: Iterable[ast.AST], study: Study) -> Iterator[Constructor]:
+    """What nodes are in this form: each form makes its own constructors of them."""
+    return (study.constructors[node] for node in nodes if node in study.constructors)
 
 
 def _calls_that_wrap(study: Study) -> dict[ast.Call, set[ast.AST]]:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from fsdp_migrate.verify import inject
 from fsdp_migrate.verify.inject.config import VARIABLE, Config
-from fsdp_migrate.verify.launch.launcher import has_accelerator
+from fsdp_migrate.verify.launch.launcher import ACCELERATORS, has_accelerator
 
 # Programs under test must not talk to the outside or leave traces there.
 QUIET = {
@@ -59,7 +59,7 @@ def environment(config: Config, *, extra: Mapping[str, str], scratch: Path) -> d
         # The compiler asks for an accelerator and finds none. One that is there is hidden.
         result["TORCHDYNAMO_DISABLE"] = "1"
         if has_accelerator(result):
-            result["CUDA_VISIBLE_DEVICES"] = ""
+            result |= dict.fromkeys(ACCELERATORS.values(), "")
     paths = [str(inject.SITE), *filter(None, [result.get("PYTHONPATH")])]
     result["PYTHONPATH"] = os.pathsep.join(paths)
     result["PYTHONDONTWRITEBYTECODE"] = "1"

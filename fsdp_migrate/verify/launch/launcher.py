@@ -30,7 +30,7 @@ class LaunchMethod(Enum):
 # These are given the script; any other launcher is given the interpreter first.
 _TAKE_SCRIPTS = frozenset({"accelerate", "deepspeed", "torchrun"})
 
-_ACCELERATORS = {"/dev/nvidiactl": "CUDA_VISIBLE_DEVICES", "/dev/kfd": "HIP_VISIBLE_DEVICES"}
+ACCELERATORS = {"/dev/nvidiactl": "CUDA_VISIBLE_DEVICES", "/dev/kfd": "HIP_VISIBLE_DEVICES"}
 """What a machine with a GPU has, and the variable that hides it from a program."""
 
 
@@ -136,7 +136,7 @@ def has_accelerator(environment: Mapping[str, str]) -> bool:
     machine has one, and no variable hides it (``CUDA_VISIBLE_DEVICES=""``)."""
     return any(
         Path(device).exists() and environment.get(hides, "0") not in ("", "-1")
-        for device, hides in _ACCELERATORS.items()
+        for device, hides in ACCELERATORS.items()
     )
 
 
