@@ -18,8 +18,11 @@ import torch.distributed as dist
 
 dist.init_process_group("gloo")
 rank = dist.get_rank()
+store = dist.distributed_c10d._get_default_store()
 if rank == FIRST:
+    store.wait(["connected"])  # gloo gives up where a peer leaves while it still connects
     os._exit(0)
+store.set("connected", "")
 time.sleep(0.5)
 dist.new_group([rank], use_local_synchronization=True)
 print("done")
