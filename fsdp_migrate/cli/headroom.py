@@ -20,6 +20,15 @@ def with_deep_stack(function: Callable[[], T]) -> T:
 
     The caller only waits, so Ctrl-C is answered at once even while native code is running.
     """
+    return beside(function)()
+
+
+def beside(function: Callable[[], T]) -> Callable[[], T]:
+    """Begin to call ``function`` in a thread of its own, where it may recurse deeply.
+
+    What is answered waits for it, and returns or raises what it does. A thread that nobody waits
+    for does not keep the process alive.
+    """
     results: list[T] = []
     errors: list[BaseException] = []
 
@@ -35,17 +44,21 @@ def with_deep_stack(function: Callable[[], T]) -> T:
         threading.stack_size(STACK)
         thread.start()
     except (RuntimeError, ValueError):  # not that much address space: do without
-        return function()
+        return function
     finally:
         threading.stack_size(size)
     sys.setrecursionlimit(max(limit, DEPTH))
-    try:
-        thread.join()
-    finally:
-        sys.setrecursionlimit(limit)
-    if errors:
-        raise errors[0]
-    return results[0]
+
+    def wait() -> T:
+        try:
+            thread.join()
+        finally:
+            sys.setrecursionlimit(limit)
+        if errors:
+            raise errors[0]
+        return results[0]
+
+    return wait
 
 
 @contextmanager

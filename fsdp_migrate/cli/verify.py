@@ -129,16 +129,18 @@ def _plan(asked: Verify, stack: ExitStack) -> tuple[Plan, dict[str, Any]]:
 
 
 def _verify(plan: Plan, shown: dict[str, Any], *, strict_cost: bool) -> Report:
+    from fsdp_migrate.cli.headroom import beside
     from fsdp_migrate.cli.study import study
     from fsdp_migrate.verify import run
     from fsdp_migrate.verify.report.against_sites import against_sites
     from fsdp_migrate.verify.report.progress import Progress
 
+    studied = beside(lambda: study(plan.before))  # while the program trains
     with Progress(plan.max_steps) as progress:
         report = run.verify(plan, on_event=progress)
     notes = shown.get("notes", ())
     try:
-        report = against_sites(report, study(plan.before))
+        report = against_sites(report, studied())
     except InputError as error:  # which was none for the programs: the verdict stands
         notes = (*notes, f"which sites the original has could not be studied: {error}")
     notes = (*report.notes, *notes)

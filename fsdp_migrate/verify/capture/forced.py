@@ -72,7 +72,7 @@ class FullPrecision(TorchFunctionMode):
             return func(*args, **(kwargs or {}))
         if func in _CASTS:
             func, args = torch.Tensor.to, (args[0], torch.float32)
-        if any(type(arg) is torch.dtype for arg in args):
+        if torch.dtype in map(type, args):  # asked for every attribute of every tensor: in C
             args = tuple(full(arg) if type(arg) is torch.dtype else arg for arg in args)
         if kwargs and type(kwargs.get("dtype")) is torch.dtype:
             kwargs = {**kwargs, "dtype": full(kwargs["dtype"])}

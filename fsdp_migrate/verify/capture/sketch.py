@@ -17,6 +17,8 @@ import torch
 
 PROJECTIONS = 8
 _CHUNK = 1 << 18
+_KEPT = 1 << 20
+"""Elements whose columns are kept as they are multiplied: 72 bytes each, so 72 MiB in all."""
 
 
 @dataclass(frozen=True)
@@ -72,28 +74,45 @@ class Piece:
         return total.reshape(-1)
 
 
+_Key = tuple[str, Piece, torch.device]
+
+
 class Sketcher:
     """Sketches pieces of parameters; remembers the signs, one byte per element."""
 
     def __init__(self) -> None:
-        self._signs: dict[tuple[str, Piece, torch.device], torch.Tensor] = {}
+        self._signs: dict[_Key, torch.Tensor] = {}
+        self._columns: dict[_Key, torch.Tensor] = {}
+        self._left = _KEPT
         self._tables: dict[torch.device, torch.Tensor] = {}
 
     def sketch(self, name: str, piece: Piece, local: torch.Tensor) -> list[float]:
         """The sketch of ``local``, the elements ``piece`` of parameter ``name``."""
         values = local.detach().reshape(-1)
-        signs = self._signs_of(name, piece, values.device)
-        table = self._table(values.device)
+        key = (name, piece, values.device)
         total = torch.zeros(2 + PROJECTIONS, dtype=torch.float64, device=values.device)
         for start in range(0, values.numel(), _CHUNK):
             chunk = values[start : start + _CHUNK].to(torch.float64)
-            total[0] += chunk.sum()
-            total[1] += chunk.dot(chunk)
-            total[2:] += chunk @ table[signs[start : start + _CHUNK].long()]
-        return [values.numel(), *total.tolist()]
+            total[0] += chunk.dot(chunk)
+            total[1:] += chunk @ self._columns_of(key, start, values.numel())
+        squares, first, *projections = total.tolist()
+        return [values.numel(), first, squares, *projections]
 
-    def _signs_of(self, name: str, piece: Piece, device: torch.device) -> torch.Tensor:
-        key = (name, piece, device)
+    def _columns_of(self, key: _Key, start: int, count: int) -> torch.Tensor:
+        """Ones and the eight signs of each element from ``start`` on, of ``count`` in all. Those of
+        small pieces are kept, for making them takes longer than using them."""
+        columns = self._columns.get(key)
+        if columns is None:
+            signs = self._signs_of(key)[start : start + _CHUNK].long()
+            ones = torch.ones(len(signs), 1, dtype=torch.float64, device=key[2])
+            columns = torch.cat([ones, self._table(key[2])[signs]], dim=1)
+            if count <= min(_CHUNK, self._left):
+                self._left -= count
+                self._columns[key] = columns
+        return columns
+
+    def _signs_of(self, key: _Key) -> torch.Tensor:
+        name, piece, device = key
         if key not in self._signs:
             self._signs[key] = hashed(name, piece.indices(device)).to(torch.uint8)
         return self._signs[key]

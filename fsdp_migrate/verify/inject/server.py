@@ -45,8 +45,7 @@ def main() -> None:
     _import_ahead()
     _answer({"ready": True})
     rank = _serve()
-    if rank is not None:
-        _end(_exit_code(lambda: _run_program(rank)))
+    _end(_exit_code(lambda: _run_program(rank)) if rank is not None else 0)
 
 
 def _import_ahead() -> None:
