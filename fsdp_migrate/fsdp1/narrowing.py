@@ -67,7 +67,9 @@ class Narrowing:
         if not any(model_values.is_model(v, self.tracer) for v in made):
             return found
         place = (node, module)
-        gone = [v for v in made if self._settings.exclude((v.node, v.module), place)]
+        gone = {v for v in made if self._settings.exclude((v.node, v.module), place)}
+        if not gone:
+            return found
         return [v for v in found if v not in gone] or [Computed(node, module)]
 
     def is_never_met(self, made: ast.AST, module: Module, used: ast.expr, user: Module) -> bool:

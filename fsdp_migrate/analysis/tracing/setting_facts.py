@@ -68,8 +68,11 @@ class SettingFacts:
         Args:
             also: what is known besides where it is made.
         """
-        there = self.at(*made) | also
-        here = self.at(*used) if there else NOTHING
+        there = self.at(*made)
+        there = there | also if also else there
+        if not there:
+            return False  # nearly always, for each of very many
+        here = self.at(*used)
         if (there, here) not in self._contradicting:
             self._contradicting[there, here] = contradict(there, here, lambda setting: True)
         if not self._contradicting[there, here]:
