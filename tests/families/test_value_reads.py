@@ -51,6 +51,7 @@ COMPUTED = (
     "assert all(torch.isfinite(p).all() for p in model.parameters())",
     "same = all(torch.allclose(p, q) for p, q in zip(model.parameters(), before))",
     "for i, (n, p) in enumerate(model.named_parameters()): print(i, n, p.flatten()[:3])",
+    "norm = torch.nn.utils.get_total_norm(p.grad for p in model.parameters())",
     "tops = [torch.topk(p.flatten(), 3) for p in model.parameters()]",
     """if dist.get_rank() == 0: print(f"{model.get_parameter('head.bias').norm():.3f}")""",
     'print(dict(model.named_parameters())["scale"].sum())',

@@ -38,18 +38,23 @@ def find_numbers(
         return
     target, region, whole = loop
     read_here: set[ast.expr] = set()
+    single = False
     for reduction in reductions.find_reductions(names_in(target), region, study, module):
-        number = reductions.is_number(reduction.node, module)
-        if not number and reductions.is_reduced(reduction.node, study, module):
+        if reductions.is_number(reduction.node, module):
+            continue
+        if reductions.is_reduced(reduction.node, study, module):
             read_here.add(reduction.node)
             yield Site(REDUCED, module, reduction.node, reduction.node, receiver)
+        else:
+            single = True
     found = value_reads.find_reads(_variables(iterated, target, module), region, study, module)
     for each in found:
         if each.read is Read.VALUES:
             yield Site(VALUES, module, each.node, each.node, receiver)
     for kind, construct in ((Read.NUMBER, NUMBER), (Read.OWN, OWN)):
         read = [e for e in found if e.read is kind and e.node not in read_here]
-        if not all(kind is Read.OWN and _adds_up(each, study, module) for each in read):
+        single |= not all(kind is Read.OWN and _adds_up(each, study, module) for each in read)
+        if single:
             yield Site(construct, module, whole, whole, receiver)
             return
 
