@@ -153,6 +153,7 @@ class Library:
     top: Path | None = None  # the directory that holds all paths of the run
     named: dict[Path, bool] = field(default_factory=dict)  # of a run (``vendored.py``)
     unread: frozenset[str] = frozenset()  # files that may meet a model, and do not parse
+    joined: frozenset[Path] = frozenset()  # what the modules under analysis import, further on too
 
     @cached_property
     def names(self) -> frozenset[str]:
@@ -163,6 +164,16 @@ class Library:
     def packages(self) -> frozenset[Path]:
         """The directories that are packages."""
         return frozenset(p.parent for p in self.paths if p.name == "__init__.py")
+
+    @cached_property
+    def joined_text(self) -> bytes:
+        """All that the programs consist of beside the modules under analysis: a model's classes
+        need not speak of FSDP1."""
+        return b"\n".join(map(self.read, sorted(self.joined)))
+
+    def speaks_of(self, *words: str) -> bool:
+        """Whether any of ``words`` stands in that text."""
+        return any(word.encode() in self.joined_text for word in words)
 
     @cached_property
     def attributes_set(self) -> frozenset[str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 from collections import defaultdict
-from collections.abc import Iterable, Set
+from collections.abc import Iterable, Iterator, Set
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -83,12 +83,23 @@ class Project:
         return self._names.aliases
 
     def mentions(self, *words: str) -> bool:
-        """Whether any of ``words`` stands anywhere in a module under analysis."""
+        """Whether any of ``words`` stands anywhere in a module under analysis, or in what those
+        import: what a whole program has none of, no file of it may speak of."""
         known = self._mentioned.get(words)
         if known is None:
             known = any(module.mentions(*words) for module in self.modules)
+            known = known or self.library.speaks_of(*words)
             self._mentioned[words] = known
         return known
+
+    def modules_mentioning(self, *words: str) -> Iterator[Module]:
+        """The modules of the whole program that speak of any of ``words``, what the modules under
+        analysis import among them."""
+        yield from (module for module in self.modules if module.mentions(*words))
+        for path in sorted(self.library.joined) if self.library.speaks_of(*words) else ():
+            module = self.load(path)
+            if module is not None and module.mentions(*words):
+                yield module
 
     def settle(self, target: Version, outdated: dict[ast.AST, Outdated]) -> None:
         """Take for dead what no torch from ``target`` on runs: what only that imports is none."""

@@ -235,7 +235,8 @@ def _engine(
         others, unread = engine.read(found.others, display)
         parsed = {source.path for source in others}
         meant = frozenset(str(p) for p in found.others if p not in parsed and p.suffix == ".py")
-        library = Library(frozenset(map(Path, found.library)), load, read, found.root, unread=meant)
+        paths, joined = frozenset(map(Path, found.library)), frozenset(found.joined)
+        library = Library(paths, load, read, found.root, unread=meant, joined=joined)
         try:
             result = engine.rewrite([*sources, *others], options, registry, library, edit=edit)
         except Exception as error:

@@ -16,6 +16,7 @@ class ProjectFiles:
     candidates: dict[Path, bytes] = field(default_factory=dict)
     others: dict[Path, bytes] = field(default_factory=dict)
     library: list[str] = field(default_factory=list)  # paths of everything else, unparsed
+    joined: set[Path] = field(default_factory=set)  # of the library: what the others import
     unread: list[tuple[Path, str]] = field(default_factory=list)
     commented: dict[Path, bytes] = field(default_factory=dict)  # with comments of ours, perhaps
     seen: int = 0

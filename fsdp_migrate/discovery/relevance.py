@@ -176,6 +176,8 @@ def _split(
             found.others[path] = _bytes(path)  # what was searched may spell its names anew
         else:
             found.library.append(str(path))
+            if path in near:
+                found.joined.add(path)
 
 
 def _uses_models(data: bytes) -> bool:

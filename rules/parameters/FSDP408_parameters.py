@@ -32,7 +32,14 @@ from fsdp_migrate.families.parameters.parameter_loops import (
     STATISTIC,
     UPDATE,
 )
-from fsdp_migrate.families.parameters.parameter_numbers import NUMBER, REDUCED, decide_reduced
+from fsdp_migrate.families.parameters.parameter_numbers import (
+    NUMBER,
+    OWN,
+    REDUCED,
+    VALUES,
+    decide_reduced,
+    decide_values,
+)
 from fsdp_migrate.families.parameters.parameter_owners import models_concerned
 from fsdp_migrate.families.parameters.parameter_updates import decide_update
 from fsdp_migrate.families.parameters.picked_parameters import PICKED
@@ -72,6 +79,8 @@ RULE = Rule(
         "parameters put together",
         "parameter norm over ranks",
         "parameter norm",
+        "own number of a parameter",
+        "values of a parameter",
         "norm of a list over ranks",
         "parameter in a collective",
         "hook on a parameter",
@@ -118,7 +127,13 @@ MEANINGS = {
     ),
     NUMBER: (
         "FSDP1 gave a number of this rank's piece here, now it becomes that of the whole parameter "
-        "when something is computed from it: add nothing up over the ranks then"
+        "when something is computed from it, for which all ranks must ask: add nothing up over the "
+        "ranks then, and show it by full_tensor()"
+    ),
+    OWN: (
+        "FSDP1 gave a number of this rank's piece here; this rank's part has other elements now, "
+        "and an evaluation may have left the whole of it: for that of the whole parameter take "
+        "it of p.full_tensor(), on all ranks"
     ),
     REPLACED: (
         "FSDP1 dropped what was assigned to .data here, and wrote back what its own memory had at "
@@ -144,11 +159,15 @@ def decide(site: Site, study: Study) -> Decision:
     models = models_concerned(site, study)
     if site.construct == REDUCED:
         return decide_reduced(site, study)
+    if site.construct == VALUES:
+        return decide_values(site, study)
     if site.construct == COMMUNICATED:
         return decide_communicated(site, study)
     if site.construct in MEANINGS:
         message, review = "kept, with another meaning", MEANINGS[site.construct]
-        if site.construct in {COUNT, MEMORY} and strategies.is_replicated(models, study):
+        if site.construct in {COUNT, MEMORY, NUMBER, OWN} and strategies.is_replicated(
+            models, study
+        ):
             message, review = "kept: NO_SHARD has all of them on every rank", ""
         if site.construct == SHAPE and all(
             strategies.possible(m, study) <= SHARDED for m in models

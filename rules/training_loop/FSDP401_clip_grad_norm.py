@@ -12,7 +12,7 @@ from fsdp_migrate.planning.context import Study
 from fsdp_migrate.planning.edits import Code, code, join
 from fsdp_migrate.planning.model import Constructor, Decision
 from fsdp_migrate.planning.rule import Finder, Rule
-from fsdp_migrate.syntax.expressions import bind_arguments
+from fsdp_migrate.syntax.expressions import bind_arguments, last_name
 
 RULE = Rule(
     code="FSDP401",
@@ -21,8 +21,9 @@ RULE = Rule(
         "FullyShardedDataParallel.clip_grad_norm_",
         "torch.nn.utils.clip_grad_norm_(parameters)",
         "torch.nn.utils.clip_grad_norm_(list)",
+        "torch function of sharded and plain parameters",
     ),
-    finders=(Finder(58, clips.find_clips),),
+    finders=(Finder(58, clips.find_clips), Finder(59, clips.find_mixed_lists)),
 )
 
 
@@ -31,6 +32,8 @@ def decide(site: Site, study: Study) -> Decision:
         return _torchs_own(site, study)
     if site.construct == clips.CLIP_LIST:
         return _of_a_list(site, study)
+    if site.construct == clips.MIXED:
+        return _of_both_kinds(site, study)
     models = study.models(site.subject, site.module).constructors
     call = site.node
     bound = None
@@ -136,6 +139,23 @@ def _of_a_list(site: Site, study: Study) -> Decision:
         proposal.replace(site.module, site.call, _whole(site.call))
     message, review = "the norm of all ranks", _local(site, models, study)
     return study.rewritten(site, RULE.code, message, proposal, models=models, review=review)
+
+
+def _of_both_kinds(site: Site, study: Study) -> Decision:
+    """A function of torch's that takes its list at once, where that cannot be done."""
+    models = models_concerned(site, study)
+    function = last_name(site.call.func)
+    if function in clips.SINGLY and not any(k.arg in {None, "foreach"} for k in site.call.keywords):
+        proposal = study.proposal()
+        proposal.add_keyword(site.module, site.call, "foreach", code("False"))
+        return study.rewritten(site, RULE.code, "one by one", proposal, models=models)
+    return study.left(
+        site,
+        RULE.code,
+        f"the list may hold parameters that the model ignores: {function} takes no two kinds",
+        "call it for the sharded and for the ignored ones",
+        models=models,
+    )
 
 
 def _in_doubt(site: Site, study: Study) -> Decision:

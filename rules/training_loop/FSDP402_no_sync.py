@@ -90,8 +90,8 @@ def _may_train_elsewhere(site: Site, models: frozenset[Constructor], study: Stud
         c.module is site.module and enclosing_function(c.module, c.call) is function for c in models
     ):
         return False
-    others = (m for m in study.project.modules if m is not site.module)
-    return any("backward" in m.table.methods for m in others if m.mentions("backward"))
+    mentioning = study.project.modules_mentioning("backward")
+    return any("backward" in m.table.methods for m in mentioning if m is not site.module)
 
 
 @dataclass(frozen=True)

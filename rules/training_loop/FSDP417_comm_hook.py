@@ -57,11 +57,7 @@ def _averages(state: ast.expr | None, site: Site, study: Study) -> bool:
     """Whether a state divides by the number of all ranks, as is done without a hook."""
     if state is None:
         return False
-    changed = any(
-        node.attr in FACTORS and isinstance(node.ctx, ast.Store)
-        for module in study.project.modules
-        for node in module.table.attributes
-    )
+    changed = not study.project.attributes_set.isdisjoint(FACTORS)
     found = study.values(state, site.module)
     return not changed and all(isinstance(v, Made) and _is_of_all(v, study) for v in found)
 

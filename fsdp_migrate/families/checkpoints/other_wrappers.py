@@ -16,7 +16,7 @@ from fsdp_migrate.planning.edits import Code, code
 from fsdp_migrate.planning.model import Models
 from fsdp_migrate.planning.proposal import Proposal
 
-COMPILED = re.compile(r"(?<!\bre\.)\bcompile\b")  # and not a pattern
+COMPILED = re.compile(rb"(?<!\bre\.)\bcompile\b")  # and not a pattern
 
 
 class Choice(NamedTuple):
@@ -85,10 +85,8 @@ def is_wrapped(value: Value, found: Models, study: Study) -> bool:
 
 def compiles(study: Study) -> bool:
     """Whether any file may compile a model: what ``torch.compile`` gives is no ``FSDPModule``."""
-    return any(
-        module.mentions("compile") and COMPILED.search(module.source.text) is not None
-        for module in study.project.modules
-    )
+    texts = (m.source.data for m in study.project.modules if m.mentions("compile"))
+    return any(map(COMPILED.search, (*texts, study.project.library.joined_text)))
 
 
 def replace_by(chosen: Choice, module: Module, call: ast.Call, proposal: Proposal) -> None:

@@ -41,7 +41,8 @@ def registration_problem(found: Found, study: Study) -> str:
     outside = study.tracer.external_bases(cls)
     if any(not b.startswith(PLAIN_BASES) for b in outside):
         return f"{name} has a base class from outside the project"
-    if any(b.qualified.startswith(PYTREES) for m in study.project.modules for b in m.table.imports):
+    mentioning = study.project.modules_mentioning("pytree")
+    if any(b.qualified.startswith(PYTREES) for m in mentioning for b in m.table.imports):
         return f"the project uses pytrees itself, to which {name} is a leaf"
     if _is_changed(cls, study):
         return f"a forward changes the {name} that it is given"

@@ -12,11 +12,14 @@ from fsdp_migrate.analysis.flow import access_path
 from fsdp_migrate.analysis.module import Module
 from fsdp_migrate.families.parameters.listed_parameters import parameters_in
 from fsdp_migrate.families.parameters.parameter_owners import models_of_list
+from fsdp_migrate.families.training_loop import reductions
+from fsdp_migrate.families.wrapping import frozen_modules
 from fsdp_migrate.families.wrapping.gathered import is_gathered
 from fsdp_migrate.fsdp1 import possible_models
 from fsdp_migrate.fsdp1.construct import Construct
 from fsdp_migrate.fsdp1.site import Site
 from fsdp_migrate.planning.context import Study
+from fsdp_migrate.syntax.expressions import last_name
 from fsdp_migrate.syntax.trees import walk
 
 CLIP_LIST = Construct.parse("torch.nn.utils.clip_grad_norm_(list)")
@@ -24,6 +27,28 @@ CLIP = Construct.parse("torch.nn.utils.clip_grad_norm_(parameters)")
 TORCH_CLIP = frozenset(
     {"torch.nn.utils.clip_grad_norm_", "torch.nn.utils.clip_grad.clip_grad_norm_"}
 )
+MIXED = Construct.parse("torch function of sharded and plain parameters")
+SINGLY = frozenset({"clip_grad_value_", "clip_grads_with_norm_"})  # with ``foreach=False``
+UTILS = ("torch.nn.utils.", "torch.nn.utils.clip_grad.")
+
+
+def find_mixed_lists(study: Study, module: Module) -> Iterator[Site]:
+    """A site for every other call of torch's that takes a whole list at once, where the list may
+    hold parameters of a model and some that the model ignores."""
+    if not frozen_modules.may_ignore_trained(study.constructors.values(), study):
+        return
+    calls = module.table.calls_by_name
+    foreach = {name for name in calls.names if name.startswith("_foreach_")}
+    for call in calls.of({*SINGLY, *foreach, "get_total_norm"}):
+        name, given = last_name(call.func), _given(call)
+        wanted = {f"torch.{name}"} if name in foreach else {f"{u}{name}" for u in UTILS}
+        if given is None or wanted.isdisjoint(study.external(call.func, module)):
+            continue
+        models = models_of_list(given, study, module)
+        if not frozen_modules.may_ignore_trained(models, study):
+            continue
+        if not is_gathered(call, study, module) and not reductions.is_reduced(call, study, module):
+            yield Site(MIXED, module, call, call, given)
 
 
 def find_clips(study: Study, module: Module) -> Iterator[Site]:

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import ast
+from collections import defaultdict
 from collections.abc import Iterator
 from typing import TypeGuard
 
+from fsdp_migrate.analysis.flow import access_path
 from fsdp_migrate.analysis.module import Module
 from fsdp_migrate.analysis.values import Generated, Value
 from fsdp_migrate.families.parameters.parameter_loops import AROUND, METHODS
 from fsdp_migrate.families.training_loop import reductions
+from fsdp_migrate.fsdp1.references import enclosing_function
 from fsdp_migrate.planning.context import Study
-from fsdp_migrate.syntax.expressions import names_in
+from fsdp_migrate.syntax.expressions import last_name, names_in
 from fsdp_migrate.syntax.scopes import Kind
 from fsdp_migrate.syntax.trees import walk
 
@@ -19,6 +22,8 @@ MEMBERS = "params"
 CONTAINERS = (ast.List, ast.Set, ast.Dict, ast.Call)  # ``dict()`` among them
 NESTED = 8  # lists made of lists of parameters
 ITEMS = frozenset({"items", "values"})  # of a dictionary of parameters by name
+
+FLATTENING = frozenset({"chain", "from_iterable", "sum"})  # ``sum(lists, [])``
 
 Held = tuple[ast.Attribute | ast.Subscript, Module]
 """``model.parameters``, which is called, or ``group["params"]``."""
@@ -49,6 +54,10 @@ def _parameters_in(node: ast.expr, study: Study, module: Module, depth: int) -> 
         if getattr(node.func, "id", "") in {*AROUND, "dict"}:
             for argument in node.args:
                 yield from parameters_in(argument, study, module, depth)
+            return
+        if last_name(node.func) in FLATTENING:
+            for argument in node.args:
+                yield from _flattened(argument, study, module, depth)
             return
         if isinstance(node.func, ast.Name) and depth:
             yield from _of_method(node.func, study, module)
@@ -86,12 +95,62 @@ def _parameters_in(node: ast.expr, study: Study, module: Module, depth: int) -> 
                     yield from parameters_in(value.node, study, value.module, depth - 1)
                 if isinstance(value.node, CONTAINERS):
                     yield from _filled(value, study, depth - 1)
+                    for named in _names_of(value):
+                        for added in _extensions(named, study, value.module):
+                            yield from parameters_in(added, study, value.module, depth - 1)
                 if isinstance(value, Generated):
                     yield from _yielded(value, study, depth - 1)
+            for added in _extensions(node, study, module):
+                yield from parameters_in(added, study, module, depth - 1)
             for value in study.values(node.value, module) if _is_item(node) else ():
                 yield from _filled(value, study, depth - 1)
     for each in inner:
         yield from parameters_in(each, study, module, depth)
+
+
+def _flattened(node: ast.expr, study: Study, module: Module, depth: int) -> Iterator[Held]:
+    """As :func:`parameters_in`, of lists in a list: ``*lists``, ``g["params"] for g in groups``."""
+    inner = node.value if isinstance(node, ast.Starred) else node
+    if isinstance(inner, (ast.ListComp, ast.GeneratorExp)):
+        inner = inner.elt
+    yield from parameters_in(inner, study, module, depth)
+
+
+def _names_of(container: Value) -> Iterator[ast.expr]:
+    """The variables that a list is given to where it is made."""
+    match container.module.table.parents.get(container.node):
+        case ast.Assign(targets=[target]) | ast.AnnAssign(target=target):
+            yield target
+
+
+def _extensions(node: ast.expr, study: Study, module: Module) -> Iterator[ast.expr]:
+    """What the function around a variable adds to its list: ``params += group["params"]``,
+    ``params.extend(group["params"])``; to that of ``self.params``, the file."""
+    path = access_path(node)
+    here = enclosing_function(module, node)
+    for owner, added in study.cache(_extended).get((module, path or ""), ()):
+        if isinstance(owner, ast.Attribute) or enclosing_function(module, owner) is here:
+            yield added
+
+
+def _extended(study: Study) -> dict[tuple[Module, str], list[tuple[ast.expr, ast.expr]]]:
+    """Everything of the project that a list is extended by, by the path to the list."""
+    found: dict[tuple[Module, str], list[tuple[ast.expr, ast.expr]]] = defaultdict(list)
+    for module in study.project.modules:
+        pairs: list[tuple[ast.expr, ast.expr]] = [
+            (call.func.value, call.args[0])
+            for call in module.table.calls_by_name.named("extend")
+            if isinstance(call.func, ast.Attribute) and call.args
+        ]
+        stored: list[ast.Name | ast.Attribute]
+        stored = [*module.table.names, *module.table.stored_attributes]
+        for target in (each for each in stored if isinstance(each.ctx, ast.Store)):
+            match module.table.parents[target]:
+                case ast.AugAssign(op=ast.Add(), value=value):
+                    pairs.append((target, value))
+        for owner, added in pairs:
+            found[module, access_path(owner) or ""].append((owner, added))
+    return found
 
 
 def _is_item(node: ast.expr) -> TypeGuard[ast.Subscript]:

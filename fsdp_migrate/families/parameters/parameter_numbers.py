@@ -4,23 +4,29 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator, Sequence
+from itertools import pairwise
 
 from fsdp_migrate.analysis.module import Module
+from fsdp_migrate.families.parameters import value_reads
 from fsdp_migrate.families.parameters.parameter_loops import loop_over
 from fsdp_migrate.families.parameters.parameter_owners import models_concerned
+from fsdp_migrate.families.parameters.value_reads import Read
 from fsdp_migrate.families.training_loop import reductions
 from fsdp_migrate.fsdp1.construct import Construct
 from fsdp_migrate.fsdp1.site import Site
 from fsdp_migrate.planning.context import Study
 from fsdp_migrate.planning.edits import code
 from fsdp_migrate.planning.model import Decision
-from fsdp_migrate.syntax.expressions import names_in
+from fsdp_migrate.syntax.expressions import last_name, names_in
+from fsdp_migrate.syntax.kinds import of_kind
 from fsdp_migrate.syntax.trees import walk
 
 RULE = "FSDP408"
 
 REDUCED = Construct.parse("parameter norm over ranks")
 NUMBER = Construct.parse("parameter norm")
+OWN = Construct.parse("own number of a parameter")
+VALUES = Construct.parse("values of a parameter")
 
 
 def find_numbers(
@@ -31,16 +37,54 @@ def find_numbers(
     if loop is None:
         return
     target, region, whole = loop
+    read_here: set[ast.expr] = set()
     single = False
     for reduction in reductions.find_reductions(names_in(target), region, study, module):
-        if reductions.is_number(reduction, module):
+        if reductions.is_number(reduction.node, module):
             continue
         if reductions.is_reduced(reduction.node, study, module):
+            read_here.add(reduction.node)
             yield Site(REDUCED, module, reduction.node, reduction.node, receiver)
         else:
             single = True
-    if single:
-        yield Site(NUMBER, module, whole, whole, receiver)
+    found = value_reads.find_reads(_variables(iterated, target, module), region, study, module)
+    for each in found:
+        if each.read is Read.VALUES:
+            yield Site(VALUES, module, each.node, each.node, receiver)
+    for kind, construct in ((Read.NUMBER, NUMBER), (Read.OWN, OWN)):
+        read = [e for e in found if e.read is kind and e.node not in read_here]
+        single |= not all(kind is Read.OWN and _adds_up(each, study, module) for each in read)
+        if single:
+            yield Site(construct, module, whole, whole, receiver)
+            return
+
+
+def _adds_up(found: value_reads.Found, study: Study, module: Module) -> bool:
+    """Whether the program adds this rank's own numbers up, and gets that of all: no mean."""
+    name = last_name(of_kind(found.node, ast.Call).func)
+    return name != "mean" and reductions.is_reduced(found.node, study, module)
+
+
+def _variables(iterated: ast.expr, target: ast.expr, module: Module) -> set[str]:
+    """The variables that hold the elements of what a loop goes over: ``p`` of ``for i, (n, p) in
+    enumerate(model.named_parameters())``."""
+    chain = [iterated]
+    for parent in module.table.ancestors(iterated):
+        if not isinstance(parent, ast.Call):
+            break
+        chain.append(parent)
+    for child, call in reversed(list(pairwise(chain))):
+        arguments, name = of_kind(call, ast.Call).args, last_name(of_kind(call, ast.Call).func)
+        if name in {"enumerate", "zip"}:
+            place = -1 if name == "enumerate" else arguments.index(child)
+            if not isinstance(target, ast.Tuple) or place >= len(target.elts):
+                return set()
+            target = target.elts[place]
+    if isinstance(iterated, ast.Call) and last_name(iterated.func) in {"named_parameters", "items"}:
+        if not isinstance(target, ast.Tuple):
+            return set()
+        target = target.elts[-1]
+    return names_in(target)
 
 
 def reduction(site: Site, study: Study) -> reductions.Reduction:
@@ -101,3 +145,27 @@ ROOTS = (
     "parameters are parted, and FSDP1 parted them otherwise"
 )
 OTHERS = "this rank's part has other elements of the parameter than FSDP1's piece, and another mean"
+
+
+def decide_values(site: Site, study: Study) -> Decision:
+    """Read this rank's part, because no list and no array is made of a DTensor."""
+    *_, found = (  # the innermost
+        each
+        for node in ast.walk(site.expression)
+        if isinstance(node, ast.expr)
+        for each in value_reads.reads_of(node, study, site.module)
+        if isinstance(each, value_reads.Found) and each.node is site.node
+    )
+    proposal = study.proposal()
+    function = proposal.support(site.module, "own_part", found.base)
+    proposal.replace(site.module, found.base, code("{f}({b})", f=function, b=found.base))
+    models = models_concerned(site, study)
+    return study.rewritten(
+        site, RULE, "of this rank's part", proposal, models=models, review=OTHER_ELEMENTS
+    )
+
+
+OTHER_ELEMENTS = (
+    "this rank's part has other elements of the parameter than FSDP1's piece, and an evaluation "
+    "may have left the whole of it: what needs every element takes full_tensor(), on every rank"
+)

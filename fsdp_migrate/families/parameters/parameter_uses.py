@@ -46,6 +46,7 @@ from fsdp_migrate.families.parameters.parameter_owners import (
     optimizer_of_group,
     sharded,
 )
+from fsdp_migrate.families.parameters.single_parameters import find_single_reads
 from fsdp_migrate.families.parameters.stepped_parameters import find_stepped
 from fsdp_migrate.families.training_loop import reductions
 from fsdp_migrate.families.wrapping import strategies
@@ -73,6 +74,7 @@ def _find(study: Study, module: Module) -> Iterator[Site]:
     yield from find_stepped(study, module)
     yield from _of_lists(study, module)
     yield from _kept(study, module)
+    yield from find_single_reads(study, module)
 
 
 def _kept(study: Study, module: Module) -> Iterator[Site]:

@@ -2,7 +2,8 @@
 
 ``[p.clone() for p in model.parameters()]`` and ``average.restore(model.parameters())``: after an
 evaluation those of the root are plain tensors, which mix with no ``DTensor`` that was copied
-before, and in which changes are lost.
+before, and in which changes are lost. Their numbers are those of all ranks, which a program that
+adds up the ranks' own would count more than once.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from collections.abc import Iterator
 
 from fsdp_migrate.analysis.module import Module
 from fsdp_migrate.analysis.values import Class, Function
+from fsdp_migrate.families.parameters import value_reads
 from fsdp_migrate.families.parameters.parameter_loops import (
     AROUND,
     METHODS,
@@ -88,7 +90,8 @@ def _use(node: ast.expr, study: Study, module: Module, depth: int) -> Construct 
             return None if isinstance(whole, ast.stmt) and depth == DEEPEST else CHANGED
         copies = (n for part in region for n in walk(part) if isinstance(n, ast.Call))
         taken = any(last_name(n.func) in COPYING and names & names_in(n) for n in copies)
-        return COPIED if taken else None
+        shards = taken or value_reads.needs_shards(names, region, study, module)
+        return COPIED if shards else None
     call = _call_given(node, module)
     return _of_call(call, node, study, module, depth) if call is not None else None
 

@@ -169,8 +169,7 @@ def may_cast_units(constructor: Constructor, study: Study) -> bool:
     """Whether units that are no root may have their inputs cast."""
     given = constructor.arguments.get("mixed_precision")
     if given is None:
-        spoken_of = any(m.mentions("cast_forward_inputs") for m in study.project.modules)
-        return constructor.is_open and spoken_of
+        return constructor.is_open and study.project.mentions("cast_forward_inputs")
     try:
         found, _ = read(given, constructor.module, study)
         return any(mixed.casts_units(study) and not mixed.is_empty for mixed in found)

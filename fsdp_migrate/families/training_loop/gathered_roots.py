@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from fsdp_migrate.analysis.flow import access_path
 from fsdp_migrate.analysis.module import Module
-from fsdp_migrate.analysis.values import External, Unknown
+from fsdp_migrate.analysis.values import Class, External, Function, Unknown
 from fsdp_migrate.families.training_loop.backwards import backward_follows, is_without_gradients
 from fsdp_migrate.families.training_loop.early_optimizers import trained_models
 from fsdp_migrate.families.training_loop.model_runs import NOTHING, RUNNING, Runs, is_quiet
@@ -162,14 +162,22 @@ def _set_to_evaluate(study: Study) -> frozenset[ast.AST]:
 
 
 def _run_out_of_sight(study: Study) -> frozenset[ast.AST]:
-    """The calls that make the models which functions outside the project are given to run."""
-    runs, known = Runs(study), study.cache(_runs)
+    """The calls that make the models which functions outside the project are given to run, and
+    those of files that are not among the modules under analysis."""
+    runs, known, read = Runs(study), study.cache(_runs), set(study.project.modules)
     found: set[Constructor] = set()
     for module in study.project.modules:
         for call in module.table.calls:
-            if call in known or is_quiet(call) or not any(map(access_path, given_arguments(call))):
+            if call in known or not any(map(access_path, given_arguments(call))):
                 continue
+            quiet = is_quiet(call)
+            if quiet and not study.project.library.joined:
+                continue  # as most are
             for callee in study.values(call.func, module):
-                if isinstance(callee, (External, Unknown)):
+                if isinstance(callee, (External, Unknown)) and not quiet:
                     found |= runs.outside(call, callee, module, {})
+                elif isinstance(callee, Function) and callee.module not in read:
+                    found |= runs.inside(call, callee, module)
+                elif isinstance(callee, Class) and callee.module not in read:
+                    found |= runs.given(call, module, {})  # which it may keep, and run later
     return frozenset(c.call for c in found)

@@ -71,6 +71,10 @@ class Runs:
                 found |= self.outside(call, callee, module, given)
         return frozenset(found)
 
+    def inside(self, call: ast.Call, callee: Function, module: Module) -> frozenset[Constructor]:
+        """The models that a call gives to a function, which may run them."""
+        return self._inside(callee, self._passed(call, callee, module, {}), CALLS_DEEP)
+
     def _passed(self, call: ast.Call, callee: Function, module: Module, given: Given) -> Given:
         """The parameters of a function for which a call gives models."""
         args = callee.node.args
@@ -100,6 +104,10 @@ class Runs:
         name = callee.name if isinstance(callee, External) else ""
         if f"{name}.".startswith(QUIET_PACKAGES) or is_quiet(call):
             return NOTHING
+        return self.given(call, module, given)
+
+    def given(self, call: ast.Call, module: Module, given: Given) -> frozenset[Constructor]:
+        """The models that a call is given."""
         return NOTHING.union(*(self.models(a, module, given) for a in given_arguments(call)))
 
     def is_object(self, called: ast.expr, module: Module) -> bool:

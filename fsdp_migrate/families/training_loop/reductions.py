@@ -23,7 +23,7 @@ from fsdp_migrate.syntax.trees import FUNCTIONS, position, walk
 
 NORMS = frozenset({"norm", "vector_norm"})
 EXTREMES = frozenset({"max", "min", "amax", "amin"})
-TOTALS = frozenset({"sum", "mean", "any", "count_nonzero"})
+TOTALS = frozenset({"sum", "mean", "any", "all", "count_nonzero"})
 # Numbers of whole lists.
 OF_LISTS = frozenset({"_foreach_norm", "get_total_norm"})
 REDUCING = NORMS | EXTREMES | TOTALS | OF_LISTS
@@ -33,7 +33,7 @@ NORM_ARGUMENTS = frozenset({"p", "ord", "dtype", "norm_type"})
 ELEMENTWISE = frozenset(
     {"detach", "clone", "float", "double", "half", "bfloat16", "to", "type", "cpu", "cuda", "abs"}
     | {"pow", "square", "view", "reshape", "flatten", "ravel", "contiguous", "nan_to_num", "neg"}
-    | {"isnan", "isinf"}
+    | {"isnan", "isinf", "isfinite"}
 )
 NUMBERS = frozenset({"float", "int", "bool"})
 # What may stand between a number and ``item()``.
@@ -168,15 +168,15 @@ def _listed(call: ast.Call, names: Collection[str]) -> list[ast.expr]:
     return reduced_parts(given.elt, names)
 
 
-def is_number(reduction: Reduction, module: Module) -> bool:
+def is_number(node: ast.expr, module: Module) -> bool:
     """Whether only ``item()`` is asked of a result, which is this rank's number in FSDP2 too."""
-    child: ast.AST = reduction.node
+    child: ast.AST = node
     parents = module.table.parents
     while True:
         parent = parents[child]
         if isinstance(parent, ast.Call) and parent.func is child:
             child = parent
-        elif isinstance(parent, ast.Attribute) and parent.attr in {"item", "tolist"}:
+        elif isinstance(parent, ast.Attribute) and parent.attr == "item":
             return True
         elif isinstance(parent, ast.Attribute) and parent.attr in BEFORE_ITEM:
             child = parent

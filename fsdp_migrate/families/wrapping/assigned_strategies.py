@@ -86,8 +86,7 @@ def may_start_between(made: ast.AST, constructor: Constructor, study: Study) -> 
             continue
         if f"torch.distributed.{INIT}" in study.external(call.func, module):
             return True
-        known = any(each.mentions(INIT) for each in study.project.modules)
-        if known and _is_own(call, constructor, study):
+        if study.project.mentions(INIT) and _is_own(call, constructor, study):
             return True
     return False
 

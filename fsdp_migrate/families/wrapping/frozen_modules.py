@@ -55,9 +55,7 @@ def _attributes(listed: ast.expr, module: Module, study: Study) -> frozenset[str
 def _frozen(study: Study) -> frozenset[str]:
     """The attributes that are frozen without a condition; none where anything is thawed."""
     found: set[str] = set()
-    for module in study.project.modules:
-        if not module.mentions(FLAG, METHOD):
-            continue
+    for module in study.project.modules_mentioning(FLAG, METHOD):
         for name, node in _changes(module):
             if name is None:
                 return frozenset()

@@ -28,7 +28,7 @@ def doubt(constructor: Constructor, study: Study) -> str:
 def _gets_memory_later(constructor: Constructor, study: Study) -> bool:
     return any(
         constructor in study.models(call.func.value, module).constructors
-        for module in study.project.modules
+        for module in study.project.modules_mentioning("to_empty")
         for call in module.table.calls_by_name.named("to_empty")
         if isinstance(call.func, ast.Attribute)
     )

@@ -41,6 +41,7 @@ WITHOUT_NORMS = re.compile(
 )
 BUFFERED_LAYERS = ("BatchNorm", "InstanceNorm", "SpectralNorm", "spectral_norm")
 CONVOLUTIONAL = ("timm", "torch_geometric", "monai", "resnet", "ResNet")
+VISION = re.compile(rb"\btorchvision(\.| import +(\w+, *)*)(models|ops)\b")
 WHOLE = frozenset(f"torch.{name}" for name in ("bool", "uint8", "int32", "int64", "int", "long"))
 
 
@@ -186,6 +187,8 @@ def may_have_batch_norm(node: ast.expr, module: Module, study: Study) -> bool:
 
 def _has_vision_models(study: Study) -> bool:
     """Whether some file takes models or layers, not only images, from torchvision."""
+    if VISION.search(study.project.library.joined_text):
+        return True
     layers = ("torchvision.models", "torchvision.ops")
     return any(
         any(binding.qualified.startswith(layers) for binding in table.imports)

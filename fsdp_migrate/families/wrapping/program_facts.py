@@ -21,7 +21,7 @@ from fsdp_migrate.planning.model import Constructor
 
 OF_PRECISION = {"HAS_CAST_SETTINGS", "HAS_LOW_PRECISION_GRADS"}
 DTYPES = 3  # fields of MixedPrecision that come before the others
-MODULE_LIST = re.compile(r"class\s+\w+\([^)]*\bModule(List|Dict)\b")
+MODULE_LIST = re.compile(rb"class\s+\w+\([^)]*\bModule(List|Dict)\b")
 
 
 def lacking(constructor: Constructor, study: Study) -> frozenset[str]:
@@ -59,28 +59,33 @@ def _is_precision_in_sight(constructor: Constructor, study: Study) -> bool:
 def _of_program(study: Study) -> dict[str, bool]:
     modules = [m for m in study.project.modules if not support_library.is_ours(m)]
 
+    library = study.project.library
+
     def mentions(*words: str) -> bool:
-        return any(module.mentions(*words) for module in modules)
+        return any(module.mentions(*words) for module in modules) or library.speaks_of(*words)
 
     strings = (s.value for m in modules if m.mentions("meta") for s in m.table.strings)
-    on_meta = mentions("param_init_fn", "init_empty_weights", "deferred_init") or "meta" in strings
+    on_meta = mentions("param_init_fn", "init_empty_weights", "deferred_init")
+    on_meta = on_meta or "meta" in strings or library.speaks_of('"meta"', "'meta'")
     sharded_before = mentions("fully_shard", "FSDPModule", "enable_wrap", "wrapper_cls") or any(
         role(constructor, study) is not Role.ROOT for constructor in study.constructors.values()
     )
     given = (c for m in modules for c in m.table.calls_by_name.named("MixedPrecision"))
     by_position = any(len(call.args) > DTYPES for call in given)
-    is_hidden = by_position or mentions("setattr")  # set by its place, or by a name in a variable
+    # Set by its place, or by a name in a variable, in a file that has to do with models.
+    is_hidden = by_position or any(module.mentions("setattr") for module in modules)
     casts = ("cast_forward_inputs", "cast_root_forward_inputs")
     held = any(
         constructor.has_module and refused_modules.doubt_of_container(constructor, study)
         for constructor in study.constructors.values()
     )
+    texts = (*(module.source.data for module in modules), library.joined_text)
     return {
         "HAS_BARE_LISTS": not held,
         "HAS_CAST_SETTINGS": not (is_hidden or mentions(*casts)),
         "HAS_LOW_PRECISION_GRADS": not (is_hidden or mentions("keep_low_precision_grads")),
         "HAS_CUSTOM_POLICIES": not mentions("CustomPolicy", "_Policy"),
         "HAS_META_TENSORS": not on_meta,
-        "HAS_MODULE_LISTS": not any(MODULE_LIST.search(m.source.text) for m in modules),
+        "HAS_MODULE_LISTS": not any(map(MODULE_LIST.search, texts)),
         "HAS_SHARDED_PARTS": not sharded_before,
     }

@@ -246,9 +246,7 @@ def _doubt(argument: str, constructor: Constructor, study: Study) -> str:
         if constructor.has("device_mesh") or constructor.has("process_group"):
             return ""  # it shards over them
         return strategies.doubt(strategies.possible(constructor, study), study)
-    if argument == "mixed_precision" and any(
-        m.mentions("buffer_dtype") for m in study.project.modules
-    ):
+    if argument == "mixed_precision" and study.project.mentions("buffer_dtype"):
         return late_memory.doubt(constructor, study)
     return ""
 

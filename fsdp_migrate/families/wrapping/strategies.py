@@ -96,11 +96,7 @@ def possible(constructor: Constructor, study: Study) -> frozenset[str]:
     """The strategies that a constructor may have: where not all are in sight, those that the
     project speaks of."""
     known = strategies_of(constructor, study)
-    return known or frozenset(
-        name
-        for name in MEMBERS
-        if any(name in module.source.text for module in study.project.modules)
-    )
+    return known or frozenset(name for name in MEMBERS if study.project.mentions(name))
 
 
 def doubt(names: Set[str], study: Study) -> str:
@@ -117,7 +113,7 @@ def may_reshard_never(study: Study) -> bool:
     """Whether the project names a strategy of ``RESHARD_NEVER``, or may choose one by its name or
     number."""
     words = RESHARD_NEVER | {"ShardingStrategy[", "ShardingStrategy(", "getattr(ShardingStrategy"}
-    return any(
+    return study.project.library.speaks_of(*words) or any(
         any(word in module.source.text for word in words)
         for module in study.project.modules
         if module.mentions("ShardingStrategy", *RESHARD_NEVER)

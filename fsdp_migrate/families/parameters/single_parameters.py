@@ -1,0 +1,94 @@
+"""Numbers of one parameter: ``next(model.parameters()).norm()``, ``model.head.weight.sum()``."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+from fsdp_migrate.analysis.module import Module
+from fsdp_migrate.families.parameters import value_reads
+from fsdp_migrate.families.parameters.parameter_loops import METHODS
+from fsdp_migrate.families.parameters.parameter_numbers import NUMBER, OWN, VALUES
+from fsdp_migrate.families.parameters.parameter_owners import sharded
+from fsdp_migrate.families.parameters.value_reads import Found, Read
+from fsdp_migrate.families.wrapping.gathered import is_gathered
+from fsdp_migrate.fsdp1.references import enclosing_function
+from fsdp_migrate.fsdp1.site import Site
+from fsdp_migrate.planning.context import Study
+from fsdp_migrate.syntax.expressions import last_name
+from fsdp_migrate.syntax.scopes import Kind
+
+CONSTRUCTS = {Read.NUMBER: NUMBER, Read.OWN: OWN, Read.VALUES: VALUES}
+LISTED = frozenset({"list", "tuple", "dict"})
+NAMES = frozenset({"weight", "bias"})  # of the parameters of torch's own modules
+
+
+def find_single_reads(study: Study, module: Module) -> Iterator[Site]:
+    """A site for every number that is computed of one parameter of a sharded model."""
+    for parameter, model in _parameters(study, module):
+        reads = _reads(parameter, study, module)
+        if not reads or is_gathered(parameter, study, module):
+            continue
+        owner = _sharded_part(model, study, module)
+        if owner is not None:
+            for found in (each for each in reads if each.read in CONSTRUCTS):
+                yield Site(CONSTRUCTS[found.read], module, found.node, found.node, owner)
+
+
+def _parameters(study: Study, module: Module) -> Iterator[tuple[ast.expr, ast.expr]]:
+    """What takes one parameter out of what may be a model, and that."""
+    parents = module.table.parents
+    for call in module.table.calls_by_name.of(METHODS):
+        taken: ast.expr = call
+        while isinstance(around := parents[taken], ast.Call) and taken in around.args:
+            taken = around
+        function = last_name(taken.func) if isinstance(taken, ast.Call) else ""
+        if isinstance(call.func, ast.Attribute):
+            if function == "next":
+                yield taken, call.func.value
+            elif function in LISTED and isinstance(around, ast.Subscript):
+                yield around, call.func.value
+    for call in module.table.calls_by_name.named("get_parameter"):
+        if isinstance(call.func, ast.Attribute):
+            yield call, call.func.value
+    for attribute in module.table.attributes_by_name.of({*NAMES, *study.cache(_parameter_names)}):
+        if isinstance(attribute.ctx, ast.Load):
+            yield attribute, attribute.value
+
+
+def _parameter_names(study: Study) -> frozenset[str]:
+    """What classes of the project call the parameters that they make."""
+    return frozenset(
+        attribute.attr
+        for module in study.project.modules
+        for call in module.table.calls_by_name.named("Parameter")
+        if isinstance(assigned := module.table.parents[call], ast.Assign)
+        for attribute in assigned.targets
+        if isinstance(attribute, ast.Attribute)
+    )
+
+
+def _reads(parameter: ast.expr, study: Study, module: Module) -> list[Found]:
+    """What is read of a parameter, or of the variable of this function that it is given to."""
+    found: list[Found] = []
+    for each in value_reads.reads_of(parameter, study, module):
+        if isinstance(each, Found):
+            found.append(each)
+            continue
+        here = enclosing_function(module, parameter)
+        for name in module.table.names_by_id.named(each):
+            if enclosing_function(module, name) is here and isinstance(name.ctx, ast.Load):
+                given = [d for d in study.defined_by(name, module) if d.kind is Kind.ASSIGN]
+                if any(parameter in ast.walk(d.value) for d in given if d.value is not None):
+                    reads = value_reads.reads_of(name, study, module)
+                    found += [read for read in reads if isinstance(read, Found)]
+    return found
+
+
+def _sharded_part(model: ast.expr, study: Study, module: Module) -> ast.expr | None:
+    """The sharded model that a path begins with, or is."""
+    while not sharded(model, module, study):
+        if not isinstance(model, (ast.Attribute, ast.Subscript)):
+            return None
+        model = model.value
+    return model
