@@ -43,6 +43,9 @@ def methods(
             continue
         if _is_of_another_class(attribute, found, module, tracer):
             continue
+        is_read = attribute.attr in fsdp1.STATICS and _call_of(attribute, module) is attribute
+        if is_read and _is_set(attribute.attr, tracer):
+            continue  # a setting that models of a derived class keep under a method's name
         known = any(is_model(v, tracer) for v in found)
         surely = has_fsdp and (
             attribute.attr in fsdp1.UNMISTAKABLE or _is_strategy(attribute, module, tracer)

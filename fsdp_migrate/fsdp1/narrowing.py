@@ -17,7 +17,13 @@ from fsdp_migrate.analysis.tracing.setting_facts import SettingFacts
 from fsdp_migrate.analysis.tracing.tracer import Tracer
 from fsdp_migrate.analysis.values import Class, Computed, Display, Made, Unknown, Value
 from fsdp_migrate.fsdp1 import api as fsdp1
-from fsdp_migrate.fsdp1 import class_questions, kept_parameters, model_values, unwrapping
+from fsdp_migrate.fsdp1 import (
+    class_questions,
+    kept_parameters,
+    model_values,
+    told_classes,
+    unwrapping,
+)
 from fsdp_migrate.fsdp1.predicates import Predicates
 from fsdp_migrate.syntax.trees import last_part
 
@@ -48,6 +54,7 @@ class Narrowing:
         tests = self._tests(node, module)
         if not tests:
             return found
+        found = self._of_classes(found, node, module) or [Computed(node, module)]
         verdict = self.verdict(node, module)
         if verdict is None or not found:
             return found
@@ -71,6 +78,13 @@ class Narrowing:
         if not gone:
             return found
         return [v for v in found if v not in gone] or [Computed(node, module)]
+
+    def _of_classes(self, found: list[Value], node: ast.expr, module: Module) -> list[Value]:
+        """Without objects of the project's own classes that the tests passed tell apart."""
+        tests = self._tests(node, module)
+        passed = [t for t in tests if not t.crossed or self._stays(t, module)]
+        gone = told_classes.excluded(found, passed, module, self._apart)
+        return [v for v in found if v not in gone]
 
     def is_never_met(self, made: ast.AST, module: Module, used: ast.expr, user: Module) -> bool:
         """Whether what is made at one place is never used at another, as settings tell."""

@@ -10,7 +10,7 @@ from packaging.version import Version
 from fsdp_migrate.families.checkpoints import other_wrappers
 from fsdp_migrate.families.modules import own_classes, process_groups
 from fsdp_migrate.families.names import silent_fallbacks
-from fsdp_migrate.families.subclasses import subclass_methods
+from fsdp_migrate.families.subclasses import staying_classes, subclass_methods
 from fsdp_migrate.families.wrapping import run_time
 from fsdp_migrate.fsdp1 import api as fsdp1
 from fsdp_migrate.fsdp1 import model_values
@@ -63,7 +63,7 @@ def ask(site: Site, study: Study) -> Decision:
         rule = study.registry.rule_for(LOOK_ALIKE)
         decision = None
     else:
-        decision = run_time.decide_mention(site, study) or _of_what_stays(site, study)
+        decision = run_time.decide_mention(site, study) or staying_classes.decide_use(site, study)
         decision = decision or _of_look_alikes(site, study)
         decision = decision or subclass_methods.decide_own_state(site, study)
     if decision is None:
@@ -125,25 +125,6 @@ def _answered(decision: Decision, site: Site, rule: LoadedRule) -> Decision:
     if not isinstance(decision.code, str) or not CODE.fullmatch(decision.code):
         raise ValueError(f"{decision.code!r} is no rule's code")
     return decision
-
-
-def _of_what_stays(site: Site, study: Study) -> Decision | None:
-    """Left, where the model is of a class derived from FSDP1's that is no constructor: it stays."""
-    if not study.subclassed or site.receiver is None:
-        return None
-    made = model_values.models(study.values(site.receiver, site.module), study.tracer)
-    if all(any(study.made_by(model)) for model in made):
-        return None
-    rule = study.registry.rule_for(site.construct)
-    constructors = study.models(site.receiver, site.module).constructors
-    return study.left(
-        site,
-        rule.code,
-        "the model here may be of a subclass of FSDP, which stays (FSDP103)",
-        "migrate that class first",
-        models=constructors,
-        quiet=bool(constructors),
-    )
 
 
 def _of_look_alikes(site: Site, study: Study) -> Decision | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from fsdp_migrate.syntax.name_table import NameTable
 
@@ -12,28 +12,55 @@ EVALUATING = frozenset({"eval", "exec"})
 ASKED = EVALUATING | {"globals"}
 
 
-def may_name(name: str, table: NameTable) -> bool:
-    """Whether something that ``eval`` or ``exec`` is given may name ``name``.
+Told = Callable[[ast.expr], list[str] | None]  # the texts that an expression may be, if known
 
-    Text that is not in sight may. So may the keys by which ``globals()`` is asked.
-    """
-    return any(text is None or _has(name, text) for text in _texts(table))
+
+def may_name(name: str, table: NameTable, told: Told = lambda _: None) -> bool:
+    """Whether something that ``eval`` or ``exec`` is given, or a key by which ``globals()`` is
+    asked, may name ``name``. Text that is not in sight may."""
+    return any(text is None or _has(name, text) for text in _texts(table, told))
 
 
 def names(name: str, table: NameTable) -> bool:
-    """Whether text in sight that ``eval`` or ``exec`` is given names ``name``."""
-    return any(text is not None and _has(name, text) for text in _texts(table))
+    """Whether text in sight that ``eval``, ``exec`` or ``globals()`` is given names ``name``."""
+    return any(text is not None and _has(name, text) for text in _texts(table, lambda _: None))
 
 
-def _texts(table: NameTable) -> Iterator[str | None]:
+def _texts(table: NameTable, told: Told) -> Iterator[str | None]:
     """What is evaluated; None for what is not in sight."""
     for call in table.calls_by_name.of(ASKED):
         if not isinstance(call.func, ast.Name) or table.within[call.func].lookup(call.func.id):
             continue
         if call.func.id == "globals":
-            yield None
+            yield from _keys(call, table, told)
         elif call.func.id in EVALUATING and call.args:
             yield " ".join(_literal_parts(call.args[0])) or None
+
+
+def _keys(call: ast.Call, table: NameTable, told: Told) -> Iterator[str | None]:
+    """The keys by which ``globals()`` is asked at one place."""
+    match table.parents[call]:
+        case ast.Subscript(value=inside, slice=key, ctx=context) if inside is call:
+            if not isinstance(context, ast.Load):
+                return  # it binds a name, or deletes one
+        case ast.Compare(left=key, ops=[ast.In() | ast.NotIn()], comparators=[asked]) if (
+            asked is call
+        ):
+            pass
+        case ast.Attribute(attr="get") as method:
+            get = table.parents[method]
+            key = get.args[0] if isinstance(get, ast.Call) and get.args else method
+        case _:
+            yield None
+            return
+    if isinstance(key, ast.Constant):
+        yield str(key.value)
+        return
+    known = told(key)
+    if known is None:
+        yield None
+    else:
+        yield from known
 
 
 def _has(name: str, text: str) -> bool:

@@ -89,7 +89,7 @@ def decide(site: Site, study: Study) -> Decision:
     if setting.kind == "FULL" and elsewhere and not first_rank.is_read_by_first(site, place, study):
         new, message = _by_support(site, setting, proposal, place)
         if own_state:
-            new = _of_others(new, site, proposal, place, study, is_whole=True)
+            new = _of_others(new, site, proposal, place, study, models, is_whole=True)
     else:
         new, message = _new(site, setting, proposal, place, told)
         aliases = (
@@ -103,7 +103,7 @@ def decide(site: Site, study: Study) -> Decision:
             new = (_copied_parts if apart else _copied)(new, site, proposal, place)
             message = f"a copy of {message}"
         if others and setting.kind == "FULL":
-            new = _of_others(new, site, proposal, place, study, is_whole=not parts)
+            new = _of_others(new, site, proposal, place, study, models, is_whole=not parts)
     if place is not None:
         message += f", gathered above '{place.guard}'"
     review, marked = hoisting.hoist(site, found_at, new, "state", proposal, RULE.code)
@@ -209,6 +209,7 @@ def _of_others(
     proposal: Proposal,
     place: hoisting_places.Place | None,
     study: Study,
+    models: frozenset[Constructor],
     *,
     is_whole: bool,
 ) -> Code:
@@ -217,7 +218,7 @@ def _of_others(
     model = hoisting.expression_at(site.subject, place)
     own = code("{m}.state_dict()", m=model)
     chosen = other_wrappers.choice(
-        state, own, model, site.module, near, study, proposal, is_whole=is_whole
+        *(state, own, model, site.module, near, study, proposal), models=models, is_whole=is_whole
     )
     return code("({a} if {t} else {b})", a=chosen.where_true, t=chosen.test, b=chosen.otherwise)
 

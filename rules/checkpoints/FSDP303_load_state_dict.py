@@ -87,7 +87,9 @@ def decide(site: Site, study: Study) -> Decision:
     as_before = code("{c}", c=call)
     if not at_run_time and setting.kind == "FULL" and others:
         chosen = other_wrappers.choice(
-            new, as_before, site.subject, module, call, study, proposal, is_whole=not held
+            *(new, as_before, site.subject, module, call, study, proposal),
+            models=models,
+            is_whole=not held,
         )
     elif message == "set_model_state_dict" and loaded_states.may_have_no_group(
         call, module, models, study

@@ -79,7 +79,7 @@ def _saved(site: Site, use: own_states.Use, held: held_optimizers.Held, study: S
     if _may_be_another(use, site, study):
         own = code("{o}.state_dict()", o=optimizer)
         chosen = other_wrappers.choice(
-            new, own, model, module, near, study, proposal, is_whole=True
+            *(new, own, model, module, near, study, proposal), models=use.models, is_whole=True
         )
         new = code("({a} if {t} else {b})", a=chosen.where_true, t=chosen.test, b=chosen.otherwise)
     message = "get_optimizer_state_dict, which every rank takes part in"
@@ -109,6 +109,7 @@ def _loaded(site: Site, use: own_states.Use, held: held_optimizers.Held, study: 
             call,
             study,
             proposal,
+            models=use.models,
             is_whole=True,
         )
         other_wrappers.replace_by(chosen, module, call, proposal)

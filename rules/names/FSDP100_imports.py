@@ -3,6 +3,8 @@
 import ast
 from dataclasses import replace
 
+from fsdp_migrate.analysis.module import Module
+from fsdp_migrate.analysis.values import Constant
 from fsdp_migrate.families.names import bound_anew
 from fsdp_migrate.fsdp1.references import promised
 from fsdp_migrate.fsdp1.site import Site
@@ -45,14 +47,15 @@ def decide(site: Site, study: Study) -> Decision:
             f"{name} is imported here for others to use",
             "drop it once nobody does",
         )
-    if evaluated_text.may_name(name, table):
+    if evaluated_text.may_name(name, table, lambda key: _constants(key, site.module, study)):
         return _left(
             site,
             study,
             f"text that is evaluated here may name {name}",
             "drop it once none does",
         )
-    if len(scope.bindings.get(name, ())) > 1:
+    others = [b.node for b in scope.bindings.get(name, ()) if b.node is not site.alias]
+    if others and not all(_goes_as_well(name, node, site.module, study) for node in others):
         used = any(table.within[n].lookup(name) is scope for n in table.names_by_id.named(name))
         return _left(
             site,
@@ -63,6 +66,21 @@ def decide(site: Site, study: Study) -> Decision:
     proposal = study.proposal()
     proposal.remove_import(site.module, site.alias)
     return study.rewritten(site, RULE.code, "removed, nothing uses it", proposal)
+
+
+def _goes_as_well(name: str, node: ast.AST, module: Module, study: Study) -> bool:
+    """Whether another binding of a name is an import that goes, since this one comes behind it."""
+    if not isinstance(node, ast.alias):
+        return False
+    return bound_anew.is_bound_anew(name, module.table.statement(node), module, study)
+
+
+def _constants(key: ast.expr, module: Module, study: Study) -> list[str] | None:
+    """The texts that a key is, where every caller in sight writes one."""
+    found = study.values(key, module)
+    texts = [value.value for value in found if isinstance(value, Constant)]
+    known = bool(found) and len(texts) == len(found)
+    return [str(text) for text in texts] if known else None
 
 
 def _left(site: Site, study: Study, reason: str, help: str) -> Decision:

@@ -1,6 +1,9 @@
 """Make subclasses of `FullyShardedDataParallel` functions, or modules around the sharded one."""
 
-from fsdp_migrate.families.subclasses import forwarding_subclasses
+from dataclasses import replace
+
+from fsdp_migrate.analysis.values import Class
+from fsdp_migrate.families.subclasses import forwarding_subclasses, staying_classes
 from fsdp_migrate.fsdp1.site import Site
 from fsdp_migrate.planning.context import Study
 from fsdp_migrate.planning.model import Decision
@@ -10,4 +13,8 @@ RULE = Rule(code="FSDP103", name="subclass", handles=("class(FullyShardedDataPar
 
 
 def decide(site: Site, study: Study) -> Decision:
-    return forwarding_subclasses.leave_subclass(site, study)
+    left = forwarding_subclasses.leave_subclass(site, study)
+    if site.node in study.constructors:
+        return left
+    parts = staying_classes.parts_of(Class(site.definition, site.module), study)
+    return replace(left, models=parts, quiet=True) if parts else left

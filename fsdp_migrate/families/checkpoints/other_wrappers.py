@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 import ast
-import re
 from typing import NamedTuple
 
 from fsdp_migrate.analysis.module import Module
 from fsdp_migrate.analysis.values import Value
+from fsdp_migrate.families.checkpoints.compiled_models import may_be_compiled
 from fsdp_migrate.fsdp1 import api as fsdp1
 from fsdp_migrate.fsdp1 import model_values
 from fsdp_migrate.fsdp1.api import PACKAGE
 from fsdp_migrate.planning.context import Study
 from fsdp_migrate.planning.edits import Code, code
-from fsdp_migrate.planning.model import Models
+from fsdp_migrate.planning.model import Constructor, Models
 from fsdp_migrate.planning.proposal import Proposal
-
-COMPILED = re.compile(rb"(?<!\bre\.)\bcompile\b")  # and not a pattern
 
 
 class Choice(NamedTuple):
@@ -34,18 +32,20 @@ def choice(
     study: Study,
     proposal: Proposal,
     *,
+    models: frozenset[Constructor],
     is_whole: bool,
 ) -> Choice:
     """What is done with a sharded model, and with any other.
 
     A model that is neither sharded nor under DDP often has no process group, which DCP's functions
-    may need: it is treated as before. Only where a model in the project is compiled, or where
+    may need: it is treated as before. Only where such a model may be compiled, or where
     its parts are sharded and not the whole, it has no class that says so, and DDP's is asked for.
 
     sharded: the code for a sharded model; own: the model's own method, as it was.
+    models: the sharded ones that it may be.
     is_whole: the model itself is sharded, not only parts of it.
     """
-    if is_whole and not compiles(study):
+    if is_whole and not may_be_compiled(models, study):
         name = proposal.name(module, PACKAGE, "FSDPModule", near)
         return Choice(code("isinstance({m}, {n})", m=model, n=name), sharded, own)
     name = proposal.name(module, "torch.nn.parallel", "DistributedDataParallel", near)
@@ -66,7 +66,8 @@ def are_told_apart(found: Models, method: str, study: Study) -> bool:
     alike = {v: model_values.look_alike(v, method, study.tracer) for v in found.others}
     if any(name and is_wrapped(value, found, study) for value, name in alike.items()):
         return False
-    return not compiles(study) and not any(fsdp1.is_alike(n) for n in alike.values())
+    compiled = may_be_compiled(found.constructors, study)
+    return not compiled and not any(fsdp1.is_alike(n) for n in alike.values())
 
 
 def by_group(sharded: Code, own: Code, module: Module, near: ast.AST, proposal: Proposal) -> Choice:
@@ -81,12 +82,6 @@ def is_wrapped(value: Value, found: Models, study: Study) -> bool:
     return any(
         c.has_module and value in study.values(c.wrapped, c.module) for c in found.constructors
     )
-
-
-def compiles(study: Study) -> bool:
-    """Whether any file may compile a model: what ``torch.compile`` gives is no ``FSDPModule``."""
-    texts = (m.source.data for m in study.project.modules if m.mentions("compile"))
-    return any(map(COMPILED.search, (*texts, study.project.library.joined_text)))
 
 
 def replace_by(chosen: Choice, module: Module, call: ast.Call, proposal: Proposal) -> None:

@@ -6,6 +6,7 @@ import ast
 
 from fsdp_migrate.analysis.values import Class, Made, Value
 from fsdp_migrate.families.checkpoints import other_wrappers
+from fsdp_migrate.families.checkpoints.compiled_models import may_be_compiled
 from fsdp_migrate.families.names import silent_fallbacks
 from fsdp_migrate.families.wrapping import strategies
 from fsdp_migrate.fsdp1.model_values import PLAIN_BASES
@@ -30,7 +31,9 @@ def decide_group(site: Site, study: Study) -> Decision:
     # On what has no such attribute the program stops: where it goes on, this is FSDP1's model.
     others = [value for value in found.others if not _has_none(value, name, study)]
     apart = not any(other_wrappers.is_wrapped(value, found, study) for value in others)
-    if not found or not of_all or not apart or (others and other_wrappers.compiles(study)):
+    if others and may_be_compiled(found.constructors, study):
+        apart = False  # no class tells
+    if not found or not of_all or not apart:
         asked = f"next({ast.unparse(site.subject)}.parameters()).device_mesh.{METHODS[name]}(-1)"
         return study.left(
             site,
@@ -46,16 +49,24 @@ def decide_group(site: Site, study: Study) -> Decision:
     package = proposal.module_name(site.module, "torch.distributed", "dist", site.attribute)
     of_sharded = code(f"{{d}}.{OF_ALL[name]}", d=package)
     if others:
-        of_sharded = _or_its_own(of_sharded, site, study, proposal)
+        of_sharded = _or_its_own(of_sharded, found.constructors, site, study, proposal)
     proposal.replace(site.module, site.attribute, of_sharded)
     return study.rewritten(site, RULE, "that of all ranks", proposal, models=found.constructors)
 
 
-def _or_its_own(of_sharded: Code, site: Site, study: Study, proposal: Proposal) -> Code:
+def _or_its_own(
+    of_sharded: Code,
+    models: frozenset[Constructor],
+    site: Site,
+    study: Study,
+    proposal: Proposal,
+) -> Code:
     """What another class of the project's, or DDP, has under the same name stays what it is."""
     own = code("{a}", a=site.attribute)
     chosen = other_wrappers.choice(
-        of_sharded, own, site.subject, site.module, site.attribute, study, proposal, is_whole=True
+        *(of_sharded, own, site.subject, site.module, site.attribute, study, proposal),
+        models=models,
+        is_whole=True,
     )
     return code("({a} if {t} else {b})", a=chosen.where_true, t=chosen.test, b=chosen.otherwise)
 
