@@ -10,6 +10,8 @@ from fsdp_migrate.analysis import name_uses
 from fsdp_migrate.analysis.module import Module
 from fsdp_migrate.analysis.project import Project
 from fsdp_migrate.analysis.tracing.functions import has_decorator, is_dataclass
+from fsdp_migrate.analysis.tracing.tracer import Tracer
+from fsdp_migrate.analysis.values import Class, Made
 from fsdp_migrate.syntax.expressions import last_name
 from fsdp_migrate.syntax.kinds import of_kind
 from fsdp_migrate.syntax.trees import FUNCTIONS
@@ -67,17 +69,21 @@ def field_at(node: ast.AST, module: Module, project: Project) -> Field | None:
     return Field(statement, cls, module, attributes, given, is_last)
 
 
-def is_written_in_sight(node: ast.expr, module: Module, project: Project) -> bool:
+def is_written_in_sight(node: ast.expr, module: Module, tracer: Tracer) -> bool:
     """Whether all that an attribute may be is written where tracing sees it: by name.
 
     Tracing knows the assignments, and the calls that name a dataclass. It does not know what is
     set under a name that the running program has, or when an object is made out of another.
     """
+    project = tracer.project
     if not isinstance(node, ast.Attribute) or project.external(node, module):
         return True
     name = node.attr
+    owners = _classes_of(node.value, module, tracer)
     for each in project.read:
-        if any(string.value == name for string in each.table.strings) or _may_set(name, each):
+        if any(string.value == name for string in each.table.strings):
+            return False
+        if any(_may_be_of(owners, n, each, tracer) for n in _set_by_any_name(name, each)):
             return False
         for call, _, _ in _given_in(name, each):
             if last_name(call.func) in {"replace", "evolve", "_replace", "setattr", "update"}:
@@ -85,6 +91,34 @@ def is_written_in_sight(node: ast.expr, module: Module, project: Project) -> boo
         if any(_calls_of(cls, each, project) is None for cls in _with_field(name, each)):
             return False
     return True
+
+
+def _classes_of(node: ast.expr, module: Module, tracer: Tracer) -> list[Class] | None:
+    """The project's classes that an object is of; None if it may be of any.
+
+    ``self`` is of the class that the method stands in, or of one derived from it.
+    """
+    scope = module.table.scope_of(node).function()
+    method = scope.node if scope is not None else None
+    cls = module.table.parents.get(method) if isinstance(method, ast.FunctionDef) else None
+    if isinstance(node, ast.Name) and isinstance(cls, ast.ClassDef):
+        assert isinstance(method, ast.FunctionDef)
+        first = [*method.args.posonlyargs, *method.args.args][:1]
+        bound = len(scope.bindings[node.id]) == 1 if scope is not None else False
+        if not method.decorator_list and bound and [arg.arg for arg in first] == [node.id]:
+            return [Class(cls, module)]
+    found = [v.callee if isinstance(v, Made) else None for v in tracer.evaluate(node, module)]
+    classes = [each for each in found if isinstance(each, Class)]
+    return classes if classes and len(classes) == len(found) else None
+
+
+def _may_be_of(owners: list[Class] | None, node: ast.expr, module: Module, tracer: Tracer) -> bool:
+    """Whether an object may be of one of some classes, or of one that is derived from both."""
+    others = _classes_of(node, module, tracer)
+    if owners is None or others is None:
+        return True
+    derived = {c.node for cls in owners for c in (cls, *tracer.subclasses(cls))}
+    return any(c.node in derived for cls in others for c in (cls, *tracer.subclasses(cls)))
 
 
 def _with_field(name: str, module: Module) -> Iterator[ast.ClassDef]:
@@ -156,8 +190,16 @@ def _looks_at(field: str, module: Module) -> bool:
 
 def _may_set(field: str, module: Module) -> bool:
     """Whether a file may set a field under a name that only the running program knows."""
-    sets = any(_may_name(call, field) for call in _named("setattr", module))
-    return sets or bool(module.table.attributes_by_name.named("__dict__"))
+    return any(True for _ in _set_by_any_name(field, module))
+
+
+def _set_by_any_name(field: str, module: Module) -> Iterator[ast.expr]:
+    """The objects of which a file may set a field so."""
+    for call in _named("setattr", module):
+        if _may_name(call, field):
+            yield call.args[0] if call.args else call
+    for attribute in module.table.attributes_by_name.named("__dict__"):
+        yield attribute.value
 
 
 def _named(name: str, module: Module) -> list[ast.Call]:

@@ -5,7 +5,7 @@ from collections.abc import Iterable
 
 from fsdp_migrate.analysis.flow import access_path
 from fsdp_migrate.analysis.module import Module
-from fsdp_migrate.analysis.values import Function
+from fsdp_migrate.analysis.values import Class, Function
 from fsdp_migrate.families.checkpoints import (
     expressed_settings,
     optimizer_states,
@@ -13,6 +13,7 @@ from fsdp_migrate.families.checkpoints import (
     state_dict_contexts,
     state_dict_settings,
 )
+from fsdp_migrate.families.wrapping import stored_models
 from fsdp_migrate.families.wrapping.sharded_parts import sharded_parts
 from fsdp_migrate.fsdp1.site import Site
 from fsdp_migrate.planning.context import Study
@@ -33,6 +34,7 @@ RULE = Rule(
 # Methods of a model that do not ask for its state.
 STATES = frozenset({"state_dict", "load_state_dict", "save_pretrained"})
 OTHERS = ("optim", "sched", "scaler", "loader", "sampler")  # that have states of their own
+SETTINGS = frozenset({"args", "cfg", "config", "configs", "hparams", "settings"})  # that may, too
 MOST = 100  # functions of the project that are looked into
 QUIET_METHODS = frozenset(
     {"train", "eval", "parameters", "named_parameters", "modules", "named_modules", "zero_grad"}
@@ -145,6 +147,8 @@ def _asks(
         path = (access_path(method.value) or "").lower()
         if any(word in path for word in OTHERS):
             return False
+        if path.rpartition(".")[2] in SETTINGS and not _may_be_module(method.value, module, study):
+            return False
         parts = sharded_parts(method.value, module, study)
         is_site = parts or study.models(method.value, module)
         return not is_site or (is_here and is_below)
@@ -162,6 +166,12 @@ def _asks(
     if not own:
         return is_below or not _is_for_parameters(method.attr)
     return any(_does_ask(each, study, seen, is_here=is_here) for each in own)
+
+
+def _may_be_module(node: ast.expr, module: Module, study: Study) -> bool:
+    """Whether one of the project's modules is made in sight for an expression."""
+    callees = (getattr(value, "callee", None) for value in study.values(node, module))
+    return any(isinstance(cls, Class) and stored_models.is_module(cls, study) for cls in callees)
 
 
 def _is_for_parameters(name: str) -> bool:

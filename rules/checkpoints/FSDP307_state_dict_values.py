@@ -72,6 +72,11 @@ def decide(site: Site, study: Study) -> Decision:
         proposal, served = removal
         message = "its field goes: the calls that read it say what they mean"
         return study.rewritten(site, RULE.code, message, proposal, models=served)
+    removal = field_removal.remove_attribute(site, study)
+    if removal is not None:
+        proposal, served = removal
+        message = "it goes: the calls that read it say what they mean"
+        return study.rewritten(site, RULE.code, message, proposal, models=served)
     name = site.construct.owner
     if name == "StateDictType" or study.run_time_states or study.claims.kept:
         return vocabulary.import_from_support(site, name, study, RULE.code)

@@ -106,7 +106,7 @@ def _argument(site: Site, plan: ShardPlan, study: Study) -> Decision:
     value = plan.constructor.arguments["mixed_precision"]
     found, nullable = precision.read(value, site.module, study)
     if not found:
-        if not dataclass_fields.is_written_in_sight(value, site.module, study.project):
+        if not dataclass_fields.is_written_in_sight(value, site.module, study.tracer):
             raise precision.Unreadable(f"{ast.unparse(value)} may be set by setattr")
         review = "" if not isinstance(value, ast.Attribute) else UNUSED.format(ast.unparse(value))
         return study.dropped(site, RULE.code, "dropped, it was None", review=review)

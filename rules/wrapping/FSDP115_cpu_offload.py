@@ -41,7 +41,7 @@ def decide(site: Site, study: Study) -> Decision:
     written = [v for v in study.values(value, site.module) if isinstance(v, Made)]
     if all(flag is False for flag in flags) and all(v.node in inside for v in written):
         return study.dropped(site, RULE.code, "dropped, nothing was offloaded")
-    if not any(flags) and not is_written_in_sight(value, site.module, study.project):
+    if not any(flags) and not is_written_in_sight(value, site.module, study.tracer):
         return study.left(site, RULE.code, f"{ast.unparse(value)} may be set by setattr", HELP)
     if any(flags):
         plan.offloads = _condition(value, plan, study)

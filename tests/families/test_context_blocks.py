@@ -113,9 +113,8 @@ def test_outside_of_the_context_nothing_is_told() -> None:
 
 
 NAMED = """
-class Net(torch.nn.Module):
-    def add(self, name):
-        setattr(self, f"START{name}", 1)
+def add(anything, name):
+    setattr(anything, f"START{name}", 1)
 
 """
 
@@ -124,3 +123,18 @@ class Net(torch.nn.Module):
 def test_a_name_that_begins_otherwise_sets_no_setting(start: str, may_be: bool) -> None:
     text, _ = saved("pass", NAMED.replace("START", start))
     assert (CONTEXT in text or "getattr" in text) is may_be
+
+
+def test_settings_have_states_of_their_own() -> None:
+    for name in ("args", "self.args", "cfg"):
+        text, support = saved(f"settings = {name}.state_dict()", "args = cfg = object()\n")
+        assert NATIVE in text
+        assert "state_dict_type" not in text + support
+
+
+@pytest.mark.parametrize("name", ["anything", "args.model", "cfg.net", "config"])
+def test_what_may_be_a_model_has_a_state_too(name: str) -> None:
+    more = MODULE.format(names="[]") + "config = Net()\n"
+    text, support = saved(f"other = {name}.state_dict()", more)
+    assert CONTEXT in text
+    assert "def state_dict_type" in support

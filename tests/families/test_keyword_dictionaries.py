@@ -286,3 +286,41 @@ def test_no_condition_stays_around_nothing() -> None:
     _, after = migrate({"train.py": HEAD + source})
     assert "cfg.old" not in after["train.py"]
     assert "pass" not in after["train.py"]
+
+
+MESH = """\
+def build(net, cfg):
+    mesh = None
+    params = {"use_orig_params": True}
+    if cfg.replicas:
+        mesh = cfg.make_mesh(cfg.replicas)
+        params["device_mesh"] = mesh
+    return FSDP(net, sharding_strategy=cfg.strategy, **params)
+"""
+LACKING = {
+    "another value otherwise": MESH.replace("mesh = None", "mesh = cfg.mesh"),
+    "a third value": MESH.replace("    return", "    if cfg.flat:\n        mesh = 1\n    return"),
+    "an entry under another condition": MESH.replace(
+        "        params[", "    if cfg.hybrid:\n        params["
+    ),
+    "a value under a condition of its own": MESH.replace(
+        "    mesh = None\n", "    if cfg.flat:\n        mesh = None\n"
+    ),
+    "a parameter": MESH.replace("cfg):\n    mesh = None", "cfg, mesh):\n    pass"),
+    "the other branch": MESH.replace("        params[", "    else:\n        params["),
+    "no None for that argument": MESH.replace('"device_mesh"', '"sync_module_states"'),
+}
+
+
+def test_what_a_dictionary_lacks_while_its_value_is_none_is_none() -> None:
+    result, after = migrate({"train.py": HEAD + MESH})
+    text = after["train.py"]
+    assert "sharding_kwargs(cfg.strategy, mesh=mesh)" in text
+    assert "params" not in text
+    assert all(outcome.value != "left" for _, outcome in outcomes(result))
+
+
+@pytest.mark.parametrize("way", LACKING)
+def test_what_it_may_lack_otherwise_is_for_the_running_program(way: str) -> None:
+    _, after = migrate({"train.py": HEAD + LACKING[way]})
+    assert "fully_shard(" not in after["train.py"]

@@ -91,3 +91,45 @@ def test_of_a_model_of_ddp_nothing_is_marked(place: str) -> None:
     _, after = migrate({"main.py": source, "other.py": HEAD})
     assert sharded.strip() in after["other.py"]
     assert after["main.py"] == source
+
+
+VARIABLE = """\
+import torch
+import torch.distributed as tdist
+from torch.distributed.fsdp import FullStateDictConfig, StateDictType
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP, ShardingStrategy
+from torch.distributed.fsdp.wrap import ModuleWrapPolicy
+
+_rank = BEFORE
+
+
+def start():
+    global _rank
+    tdist.init_process_group("nccl")
+    _rank = AFTER
+
+
+def is_master():
+    return _rank == 0
+
+
+def save(net, path):
+    policy = ModuleWrapPolicy({torch.nn.Linear})
+    hybrid = ShardingStrategy.HYBRID_SHARD
+    model = FSDP(net, auto_wrap_policy=policy, sharding_strategy=hybrid)
+    config = FullStateDictConfig(rank0_only=True)
+    with FSDP.state_dict_type(model, StateDictType.FULL_STATE_DICT, config):
+        state = model.state_dict()
+        if is_master():
+            torch.save(state, path)
+"""
+
+
+def test_a_variable_for_the_rank_is_0_before_the_processes_start() -> None:
+    def after(before: str, then: str) -> str:
+        source = VARIABLE.replace("BEFORE", before).replace("AFTER", then)
+        return migrate({"train.py": source})[1]["train.py"]
+
+    assert "full_model_state" not in after("0", "tdist.get_rank()")
+    for before, then in [("1", "tdist.get_rank()"), ("0", "other.rank()"), ("0", "0")]:
+        assert "full_model_state(model" in after(before, then)

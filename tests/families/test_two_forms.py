@@ -68,6 +68,51 @@ def test_what_may_be_given_anything_takes_all_along() -> None:
     assert " shard(net" in second
 
 
+HANDED_ON = """
+
+def wrap(*args, **kwargs):
+    return FSDP(*args, **kwargs)
+
+
+def main(net, name):
+    return wrap(net, auto_wrap_policy=POLICY)
+"""
+
+
+def both(more: str, early: str) -> tuple[str, str]:
+    """How a function's constructor is made that hands its arguments on, and the other one."""
+    program = PROGRAM.replace("EARLY", early).replace("LATE", "") + more
+    _, after = migrate({"train.py": program})
+    first, second = after["train.py"].split("def written_out")[1].split("def wrap")
+    return second, first
+
+
+def test_a_function_hands_on_what_its_callers_give() -> None:
+    for early in (SHARED["a precision"], SHARED["a table"]):
+        first, second = both(HANDED_ON, early)
+        assert " shard(*args, **kwargs)" in first
+        assert "fully_shard(" in second
+    first, second = both(HANDED_ON, SHARED["a policy"])
+    assert " shard(*args, **kwargs)" in first
+    assert " shard(net" in second
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        HANDED_ON + "\n\nHELD = {'wrap': wrap}\n",
+        HANDED_ON.replace("auto_wrap_policy=POLICY", "**name"),
+        HANDED_ON.replace("net, auto_wrap_policy=POLICY", "*name"),
+        HANDED_ON.replace("    return FSDP", "    kwargs.update(more())\n    return FSDP"),
+        HANDED_ON.replace("\ndef wrap", "\n@configured\ndef wrap"),
+        HANDED_ON.replace("return FSDP(*args, **kwargs)", "return FSDP(*args, **kwargs, **more())"),
+    ],
+)
+def test_what_is_not_known_of_its_callers_takes_all_along(more: str) -> None:
+    _, second = both(more, SHARED["a precision"])
+    assert " shard(net" in second
+
+
 @pytest.mark.parametrize(
     ("imports", "bound"),
     [

@@ -75,8 +75,30 @@ class Attributes:
                 if value.callee.node in seen:
                     continue  # instances of one class, however made, have the same
                 seen.add(value.callee.node)
+            elif isinstance(value, (Made, Unknown)):
+                computed = self._computed(node, module)
+                if computed is not None:
+                    result += computed
+                    continue
             result += self.of_value(value, node.attr, node, module)
         return result
+
+    def _computed(self, node: ast.Attribute, module: Module) -> list[Value] | None:
+        """What a property gives, of the class that a parameter is said to be of: nobody sets it,
+        whoever made the object. None where it is no property."""
+        if not isinstance(node.value, ast.Name):
+            return None
+        scope = module.table.within[node.value].lookup(node.value.id)
+        bound = scope.bindings[node.value.id] if scope is not None else []
+        said = bound[0].node if len(bound) == 1 else None
+        if not isinstance(said, ast.arg) or said.annotation is None:
+            return None
+        for cls in self.evaluate(said.annotation, module):
+            family = self.classes.family(cls) if isinstance(cls, Class) else []
+            found = [(b, each) for each in family for b in _bound_in(each, node.attr)]
+            if found and all(has_decorator(b.node, "property") for b, _ in found):
+                return [v for binding, each in found for v in self.class_binding(binding, each)]
+        return None
 
     def of_value(self, value: Value, attr: str, node: ast.AST, module: Module) -> list[Value]:
         """The values of an attribute of ``value``, asked for by ``node`` in ``module``."""
@@ -330,3 +352,8 @@ class Attributes:
 
 def _class_around(node: ast.AST, module: Module) -> ast.AST | None:
     return next((p for p in module.table.ancestors(node) if isinstance(p, ast.ClassDef)), None)
+
+
+def _bound_in(cls: Class, name: str) -> list[Binding]:
+    """What gives an attribute of a class its value, in the class's own body."""
+    return cls.module.table.scopes[cls.node].bindings.get(name, [])

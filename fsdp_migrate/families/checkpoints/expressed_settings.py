@@ -79,7 +79,7 @@ def expressed(
         return Expressed(_is_full(kind), default, "", FOR_FIRST if optim else "")
     offload = f'getattr({ast.unparse(config)}, "offload_to_cpu", {default})'
     from_rank0 = f'getattr({ast.unparse(config)}, "rank0_only", False)'
-    in_sight = dataclass_fields.is_written_in_sight(config, module, study.project)
+    in_sight = dataclass_fields.is_written_in_sight(config, module, study.tracer)
     for_first = values and all(isinstance(v, Made) and _is_for_first(v) for v in values)
     review = "" if in_sight and for_first else FOR_FIRST
     return Expressed(_is_full(kind), offload, from_rank0, review)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 
 from fsdp_migrate.analysis.module import Module
-from fsdp_migrate.analysis.values import Function, Made, Value
+from fsdp_migrate.analysis.values import Constant, Function, Made, Value
 from fsdp_migrate.families.checkpoints import ranks, snapshots
 from fsdp_migrate.families.checkpoints.hoisting_places import Place, held_parts
 from fsdp_migrate.fsdp1.references import enclosing_function
@@ -95,7 +95,10 @@ def is_first(test: ast.expr, module: Module, study: Study, *, exits: bool) -> bo
     if not isinstance(op, ast.NotEq if exits else ast.Eq):
         return False
     found = study.values(test.left, module)
-    return bool(found) and all(_is_rank(value) for value in found)
+    # A variable of the file has 0 before the processes know each other.
+    ranks_of_all = [value for value in found if _is_rank(value)]
+    others = [value for value in found if not _is_rank(value)]
+    return bool(ranks_of_all) and all(isinstance(v, Constant) and v.value == 0 for v in others)
 
 
 def _says_first(function: Function, study: Study, *, exits: bool) -> bool:

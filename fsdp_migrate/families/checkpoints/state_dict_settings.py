@@ -78,7 +78,7 @@ def _read(call: ast.Call, module: Module, study: Study) -> Setting:
     if bound is None or "state_dict_type" not in bound:
         return Setting(problem="its arguments cannot be read")
     for given in list(bound.values())[1:]:
-        if not dataclass_fields.is_written_in_sight(given, module, study.project):
+        if not dataclass_fields.is_written_in_sight(given, module, study.tracer):
             return Setting(problem=f"{ast.unparse(given)} is only known at run time")
     kinds = set()
     for value in study.values(bound["state_dict_type"], module):

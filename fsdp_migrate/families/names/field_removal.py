@@ -6,6 +6,7 @@ import ast
 
 from fsdp_migrate.analysis import dataclass_fields
 from fsdp_migrate.analysis.module import Module
+from fsdp_migrate.families.names.deletions import drop_assignment
 from fsdp_migrate.fsdp1 import api as fsdp1
 from fsdp_migrate.fsdp1.site import Site
 from fsdp_migrate.planning.context import Study
@@ -37,6 +38,39 @@ def remove(site: Site, study: Study) -> tuple[Proposal, frozenset[Constructor]] 
         proposal.remove_argument(module, call, keyword)
     proposal.claims.gone.add(field.statement)
     proposal.claims.gone.update(value for value, _ in values)
+    return proposal, models
+
+
+def remove_attribute(site: Site, study: Study) -> tuple[Proposal, frozenset[Constructor]] | None:
+    """Remove the statement that gives ``self`` a setting, where nothing reads it any more.
+
+    None if somebody may still read it. The models are those of the calls that read it.
+    """
+    statement = site.module.table.parents.get(site.node)
+    match statement:
+        case ast.Assign(targets=[ast.Attribute(value=ast.Name(id="self"), attr=name) as target]):
+            pass
+        case _:
+            return None
+    readers: list[Decision | None] = []
+    for module in study.project.read:
+        if not module.mentions(name):
+            continue
+        table = module.table
+        given = {keyword.arg for call in table.calls for keyword in call.keywords}
+        bound = any(scope.is_class and name in scope.bindings for scope in table.scopes.values())
+        if bound or name in given or any(string.value == name for string in table.strings):
+            return None
+        for use in table.attributes_by_name.named(name):
+            if use is not target:
+                is_read = isinstance(use.ctx, ast.Load)
+                readers.append(_reader(use, module, study) if is_read else None)
+    models = frozenset(m for reader in readers if reader is not None for m in reader.models)
+    is_plain = _is_plain(statement.value, site.module, study)
+    if not readers or None in readers or not is_plain or study.run_time_states:
+        return None
+    proposal = study.proposal()
+    drop_assignment(statement, site.module, study, proposal)
     return proposal, models
 
 

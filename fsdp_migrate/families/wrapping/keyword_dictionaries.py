@@ -11,6 +11,7 @@ from __future__ import annotations
 import ast
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Sequence
+from dataclasses import replace
 
 from fsdp_migrate.analysis.flow import access_path
 from fsdp_migrate.analysis.module import Module
@@ -26,6 +27,7 @@ from fsdp_migrate.planning.model import Constructor, Entry, KeywordDictionary
 from fsdp_migrate.syntax.expressions import last_name
 from fsdp_migrate.syntax.kinds import of_kind, present
 from fsdp_migrate.syntax.scopes import Kind, Scope
+from fsdp_migrate.syntax.trees import block_of
 
 # What a dictionary may have or lack: nothing but the value of its entry depends on these.
 OPTIONAL = frozenset(
@@ -35,6 +37,16 @@ OPTIONAL = frozenset(
         "limit_all_gathers",
         "mixed_precision",
         "sharding_strategy",
+        "use_orig_params",
+    }
+)
+# What FSDP1 does not take None for when it is not given.
+NEVER_NONE = frozenset(
+    {
+        "backward_prefetch",
+        "forward_prefetch",
+        "limit_all_gathers",
+        "sync_module_states",
         "use_orig_params",
     }
 )
@@ -164,7 +176,7 @@ def _read(
         raise Unreadable("another file may change it")
     calls = {constructor.call for constructor in constructors}
     readers = {k for call in calls for k in call.keywords}
-    entries = tuple(entries_of(name, scope, readers, module))
+    entries = tuple(_certain(e, module) for e in entries_of(name, scope, readers, module))
     last = max(e.statement.end_lineno or e.statement.lineno for e in entries) if entries else 0
     if any(call.lineno <= last for call in calls):
         raise Unreadable("it changes after the call")
@@ -175,6 +187,32 @@ def _read(
     made = made_by(name, scope)
     statements = tuple(statement for statement, _ in made)
     return KeywordDictionary(name, statements, made[0][1], entries, frozenset(constructors))
+
+
+def _certain(entry: Entry, module: Module) -> Entry:
+    """An entry that the dictionary lacks where its value is None: as if it always had it.
+
+    ``mesh = None``, and then under a condition ``mesh = ...`` and ``params["device_mesh"] = mesh``.
+    """
+    value, table = entry.value, module.table
+    if entry.name in NEVER_NONE or not entry.is_conditional or not isinstance(value, ast.Name):
+        return entry
+    scope = table.within[value].lookup(value.id)
+    bound = scope.bindings[value.id] if scope is not None and scope.is_function else []
+    match bound:
+        case [first, second] if (
+            first.kind is second.kind is Kind.ASSIGN
+            and isinstance(first.value, ast.Constant)
+            and first.value.value is None
+            and isinstance(second.node, ast.stmt)
+        ):
+            above, beside = table.parents[first.node], table.parents[second.node]
+            same = beside is table.parents[entry.statement] and isinstance(beside, ast.If)
+            same = same and block_of(beside, second.node) is block_of(beside, entry.statement)
+            around = [beside, *table.ancestors(beside)]
+            if same and above in around and _line(first.node) < _line(second.node):
+                return replace(entry, is_conditional=False)
+    return entry
 
 
 def check(entries: tuple[Entry, ...], constructors: Collection[Constructor]) -> None:

@@ -17,6 +17,7 @@ from fsdp_migrate.families.wrapping import (
     forward_registration,
     late_memory,
     offloading,
+    passed_on,
     policies,
     program_facts,
     refused_modules,
@@ -91,11 +92,15 @@ def emulated(study: Study) -> frozenset[ast.AST]:
 
 def _given_from_elsewhere(constructor: Constructor, study: Study) -> set[ast.AST] | None:
     """Where the values of a constructor's arguments are made; None where that is not known."""
+    given = [(n, v, constructor.module) for n, v in constructor.arguments.items()]
     if constructor.is_open or constructor.problem:
-        return None
+        handed_on = passed_on.given_by_callers(constructor, study)
+        if handed_on is None:
+            return None
+        given += handed_on
     found: set[ast.AST] = set()
-    for name in CONVERTED & set(constructor.arguments):
-        values = study.values(constructor.arguments[name], constructor.module)
+    for value, module in ((v, m) for name, v, m in given if name in CONVERTED):
+        values = study.values(value, module)
         if any(isinstance(v, (Computed, Unknown)) for v in values):
             return None
         found |= policies.policy_origins(values, study)
