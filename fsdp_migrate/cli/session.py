@@ -235,7 +235,14 @@ def _engine(
         others, unread = engine.read(found.others, display)
         parsed = {source.path for source in others}
         meant = frozenset(str(p) for p in found.others if p not in parsed and p.suffix == ".py")
-        library = Library(frozenset(map(Path, found.library)), load, read, found.root, unread=meant)
+        library = Library(
+            frozenset(map(Path, found.library)),
+            load,
+            read,
+            found.root,
+            unread=meant,
+            configurations=lambda: found.configured,
+        )
         try:
             result = engine.rewrite([*sources, *others], options, registry, library, edit=edit)
         except Exception as error:
