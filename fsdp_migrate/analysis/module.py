@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path, PurePosixPath
@@ -154,6 +154,12 @@ class Library:
     named: dict[Path, bool] = field(default_factory=dict)  # of a run (``vendored.py``)
     unread: frozenset[str] = frozenset()  # files that may meet a model, and do not parse
     joined: frozenset[Path] = frozenset()  # what the modules under analysis import, further on too
+    configurations: Callable[[], Mapping[str, tuple[str, ...]]] = dict  # asked once, if at all
+
+    @cached_property
+    def configured(self) -> Mapping[str, tuple[str, ...]]:
+        """What configurations name for hydra to call, by the key that it stands below."""
+        return self.configurations()
 
     @cached_property
     def names(self) -> frozenset[str]:

@@ -36,6 +36,7 @@ class Frame:
     function: FunctionNode
     parent: Frame | None
     partial: Partial | None = None  # what is called, if not the function itself
+    configured: bool = False  # called by hydra, which takes the first argument itself
 
     @property
     def depth(self) -> int:

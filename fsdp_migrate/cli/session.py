@@ -235,8 +235,15 @@ def _engine(
         others, unread = engine.read(found.others, display)
         parsed = {source.path for source in others}
         meant = frozenset(str(p) for p in found.others if p not in parsed and p.suffix == ".py")
-        paths, joined = frozenset(map(Path, found.library)), frozenset(found.joined)
-        library = Library(paths, load, read, found.root, unread=meant, joined=joined)
+        library = Library(
+            frozenset(map(Path, found.library)),
+            load,
+            read,
+            found.root,
+            unread=meant,
+            joined=frozenset(found.joined),
+            configurations=lambda: found.configured,
+        )
         try:
             result = engine.rewrite([*sources, *others], options, registry, library, edit=edit)
         except Exception as error:

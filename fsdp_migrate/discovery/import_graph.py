@@ -30,6 +30,7 @@ STATEMENT = re.compile(
 )
 MANY = 1_000  # files that are worth several processes
 LETTERS = b"0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZ_abcdefghijklmnopqrstuvwxyz"
+HYDRA = b"hydra"
 COMMENT = re.compile(r"#[^\n]*")
 
 Parts = tuple[str, ...]
@@ -52,6 +53,7 @@ class Neighbours:
     jobs: int = 1
     top: Path | None = None  # the directory that holds them all
     marked: set[Path] = field(default_factory=set)  # the files that hold one of ``marks``
+    by_hydra: set[Path] = field(default_factory=set)  # those that may have hydra call functions
     _named: dict[str, list[tuple[Parts, Path]]] = field(init=False)
     _imports: dict[Path, list[_Import]] = field(init=False)
     _known: dict[tuple[Parts, str], frozenset[Path]] = field(default_factory=dict)
@@ -64,22 +66,25 @@ class Neighbours:
             self._named[parts[-1]].append((parts, path))
         self._imports = {}
         paths = list(self.files)
-        for path, (imports, marked) in zip(paths, self._read_all(paths), strict=True):
+        for path, (imports, marked, asks) in zip(paths, self._read_all(paths), strict=True):
             self._imports[path] = imports
             if marked:
                 self.marked.add(path)
+            if asks:
+                self.by_hydra.add(path)
 
-    def _read_all(self, paths: Sequence[Path]) -> Iterable[tuple[list[_Import], bool]]:
+    def _read_all(self, paths: Sequence[Path]) -> Iterable[tuple[list[_Import], bool, bool]]:
         if self.jobs < 2 or len(paths) < MANY:
             return map(self._read, paths)
         from fsdp_migrate import workers
 
         answers = workers.each(self._read, paths, jobs=self.jobs, least=MANY)
-        return (([], False) if isinstance(a, workers.Crash) else a for a in answers)
+        return (([], False, False) if isinstance(a, workers.Crash) else a for a in answers)
 
-    def _read(self, path: Path) -> tuple[list[_Import], bool]:
+    def _read(self, path: Path) -> tuple[list[_Import], bool, bool]:
         data = self.files[path]
-        return list(self._statements(path, data)), any(mark in data for mark in self.marks)
+        marked = any(mark in data for mark in self.marks)
+        return list(self._statements(path, data)), marked, HYDRA in data
 
     def joined_to(self, starts: Collection[Path]) -> tuple[set[Path], set[Path]]:
         """The files that import one of ``starts``, directly or not; and all that those import."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -13,6 +14,7 @@ class ProjectFiles:
 
     root: Path
     trees: tuple[Path, ...] = ()  # real directories: nothing outside of them is written
+    directories: tuple[Path, ...] = ()  # those that were given: what is below them may be read
     candidates: dict[Path, bytes] = field(default_factory=dict)
     others: dict[Path, bytes] = field(default_factory=dict)
     library: list[str] = field(default_factory=list)  # paths of everything else, unparsed
@@ -20,6 +22,13 @@ class ProjectFiles:
     unread: list[tuple[Path, str]] = field(default_factory=list)
     commented: dict[Path, bytes] = field(default_factory=dict)  # with comments of ours, perhaps
     seen: int = 0
+
+    @cached_property
+    def configured(self) -> Mapping[str, tuple[str, ...]]:
+        """What configurations name for hydra to call, by the key that it stands below."""
+        from fsdp_migrate.discovery import configurations  # where something asks
+
+        return configurations.targets(self.directories)
 
     @cached_property
     def _here(self) -> Path:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -158,6 +158,11 @@ def _split(
         if p.parent in beside and FSDP1S_METHODS.search(contents[p])
     }
     near = users | neighbours | handed
+    if imports.by_hydra:
+        above, below = imports.joined_to(
+            _having_called(reaching, imports.by_hydra, contents, found)
+        )
+        users, near = users | above, near | above | below
     for path in [p for p in found.candidates if p not in near]:
         del found.candidates[path]
         found.library.append(str(path))
@@ -178,6 +183,25 @@ def _split(
             found.library.append(str(path))
             if path in near:
                 found.joined.add(path)
+
+
+def _having_called(
+    reaching: Sequence[Path],
+    by_hydra: Set[Path],
+    contents: Mapping[Path, bytes],
+    found: ProjectFiles,
+) -> list[Path]:
+    """The files that have hydra call what configurations name of files that lead to FSDP1."""
+    stems = {path.parent.name if path.stem == "__init__" else path.stem for path in reaching}
+    keys = [
+        re.escape(key.encode())
+        for key, names in found.configured.items()
+        if any(not stems.isdisjoint(name.split(".")) for name in names)
+    ]
+    if not keys:
+        return []
+    calling = re.compile(rb"\b(?:instantiate|call)\([^()]*\b(?:%s)\b" % b"|".join(keys))
+    return [path for path in sorted(by_hydra) if calling.search(contents[path])]
 
 
 def _uses_models(data: bytes) -> bool:

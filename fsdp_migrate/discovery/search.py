@@ -41,7 +41,8 @@ def find(
     parents = [p if p.is_dir() else p.parent for p in absolute]
     root = Path(os.path.commonpath(parents)) if parents else Path.cwd()
     trees = tuple(dict.fromkeys(map(project_paths.writable_tree, absolute)))
-    found = ProjectFiles(root, trees, unread=refused)
+    given = tuple(path for path in absolute if path.is_dir())
+    found = ProjectFiles(root, trees, given, unread=refused)
     walk = Walk(ignore_patterns.excluded_by_user(exclude), str(base or root), found.unread)
     for path in absolute:
         walk.add(path)

@@ -15,6 +15,7 @@ from typing import TypeVar
 from fsdp_migrate.analysis.flow import access_path
 from fsdp_migrate.analysis.module import Module
 from fsdp_migrate.analysis.project import Project
+from fsdp_migrate.analysis.tracing import configured
 from fsdp_migrate.fsdp1 import api as fsdp1
 from fsdp_migrate.fsdp1 import references
 from fsdp_migrate.fsdp1.construct import Construct, ConstructKind
@@ -52,6 +53,12 @@ def split(project: Project) -> list[Project]:
                 groups.join(module, found[0])
         for read in _read_off_packages(module, names, project):
             groups.join(module, read)
+        for call in module.table.calls_by_name.of(configured.NAMES):
+            if not project.external(call.func, module) & configured.CALLING:
+                continue
+            for function in configured.called_by(call, module, project)[0]:
+                if function.module in modules:
+                    groups.join(module, function.module)
         for target in {m for step in project.roots.steps(module) for m in step.loads} & modules:
             groups.join(module, target)
     parts = groups.of(project.modules)

@@ -9,7 +9,8 @@ from functools import partial
 
 from fsdp_migrate.analysis.flow import access_path
 from fsdp_migrate.analysis.module import Module
-from fsdp_migrate.analysis.values import Display, External, Made, Unknown
+from fsdp_migrate.analysis.tracing import configured
+from fsdp_migrate.analysis.values import Display, External, Made, Unknown, Value
 from fsdp_migrate.families.checkpoints import copied_models
 from fsdp_migrate.families.modules import exact_classes, replaced_parameters
 from fsdp_migrate.families.modules.dispatched import dispatched_calls
@@ -33,6 +34,7 @@ from fsdp_migrate.fsdp1.references import enclosing_function
 from fsdp_migrate.planning.context import Study
 from fsdp_migrate.planning.result import NotFollowed
 from fsdp_migrate.syntax.expressions import given_arguments, last_name
+from fsdp_migrate.syntax.kinds import of_kind
 
 STATES = frozenset({"state_dict", "load_state_dict"})
 OF_PARAMETERS = clips.TORCH_CLIP | vectors.FUNCTIONS
@@ -201,7 +203,16 @@ def _may_be_anything(node: ast.expr, module: Module, study: Study) -> bool:
         return False
     values = study.values(node, module)
     by_name = any(isinstance(v, Made) and v.made_by == "builtins.getattr" for v in values)
+    by_name = by_name or any(_is_configured_elsewhere(v, study) for v in values)
     return by_name or bool(possible_models.may_be(node, module, study.tracer))
+
+
+def _is_configured_elsewhere(value: Value, study: Study) -> bool:
+    """Whether hydra makes something of what no configuration in sight names."""
+    if not isinstance(value, Made) or value.made_by not in configured.CALLING:
+        return False
+    names = configured.names_of(of_kind(value.node, ast.Call), study.project)
+    return not names or "" in names
 
 
 def _is_fsdp2s(node: ast.expr, module: Module) -> bool:

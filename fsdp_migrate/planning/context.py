@@ -347,13 +347,20 @@ class Study:
         decision = self.rewritten(site, code, message, models=models, review=review)
         return replace(decision, cause=Cause.KEPT)
 
-    def converted(self, site: Site, code: str, conversion: Conversion) -> Decision:
+    def converted(
+        self, site: Site, code: str, conversion: Conversion, *, review: str = ""
+    ) -> Decision:
         """A value that constructors asked to be converted where it is made."""
         proposal = conversion.proposal or self.proposal()
         if conversion.new is not None:
             proposal.replace(site.module, site.expression, conversion.new)
         return self.rewritten(
-            site, code, conversion.message, proposal, models=conversion.constructors
+            site,
+            code,
+            conversion.message,
+            proposal,
+            models=conversion.constructors,
+            review=review,
         )
 
     def dropped(self, site: Site, code: str, message: str, *, review: str = "") -> Decision:

@@ -17,7 +17,7 @@ from fsdp_migrate.planning.edits import (
     RemoveArgument,
     RemoveItem,
 )
-from fsdp_migrate.rewriting import blocks, comments, layout, sequence, template
+from fsdp_migrate.rewriting import blocks, comments, layout, quotes, sequence, template
 from fsdp_migrate.rewriting.comments import Block
 from fsdp_migrate.rewriting.edit_plan import EditError, EditPlan, StatementEdits
 from fsdp_migrate.rewriting.imports.lines import ImportLines
@@ -70,6 +70,9 @@ class Editor(cst.CSTTransformer):
         if node is not None and isinstance(updated_node, cst.BaseExpression):
             updated_node = self.expression(node, updated_node)
             self.updated[node] = updated_node
+        elif isinstance(original_node, cst.FormattedString):
+            assert isinstance(updated_node, cst.FormattedString)
+            return quotes.told_apart(original_node, updated_node)
         elif isinstance(original_node, cst.BaseSmallStatement) and node is not None:
             self.updated[node] = updated_node
         elif isinstance(original_node, cst.SimpleStatementLine):

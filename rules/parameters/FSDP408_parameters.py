@@ -49,7 +49,7 @@ from fsdp_migrate.families.wrapping import strategies
 from fsdp_migrate.fsdp1.site import Site
 from fsdp_migrate.planning.context import Study
 from fsdp_migrate.planning.edits import code
-from fsdp_migrate.planning.model import Decision
+from fsdp_migrate.planning.model import Constructor, Decision
 from fsdp_migrate.planning.rule import Finder, Rule
 from fsdp_migrate.syntax.scopes import Kind
 
@@ -149,6 +149,10 @@ TWO_DTYPES = (
     "; for another dtype in between, keep the optimizer's, and compute in param_dtype of "
     "MixedPrecisionPolicy"
 )
+ROUNDED = (
+    "a gradient has the dtype of its parameter now: what is copied to it is rounded as before, and "
+    "what an optimizer makes of it is not"
+)
 SHARDED = strategies.MEMBERS - {"NO_SHARD"}  # under which parameters were pieces
 NAMES = 4  # one for another, between a conversion and the assignment
 # Calls whose result is not what a parameter is: another dtype, another device.
@@ -229,6 +233,9 @@ def decide(site: Site, study: Study) -> Decision:
     sources = list(_sources(statement.value, site, study))
     casts = [node for source in sources for node in ast.walk(source) if _casts(node)]
     moves = all(map(_moves, casts))
+    if ".grad" in ast.unparse(statement.targets[0]) and not any(map(_moves, casts)):
+        same = all(_is_to_its_own(node, statement.targets[0]) for node in casts)
+        return _copied(statement, site, study, models, "" if same else ROUNDED)
     if any(map(_casts, sources)) or not moves:  # copy_ moves what it is given
         return study.left(
             site,
@@ -238,10 +245,33 @@ def decide(site: Site, study: Study) -> Decision:
             models=models,
             quiet=not moves,  # where it lies does not change what it learns
         )
+    return _copied(statement, site, study, models)
+
+
+def _is_to_its_own(cast: ast.AST, target: ast.expr) -> bool:
+    """Whether what is assigned to ``p.grad.data`` is made of the dtype of ``p`` or ``p.grad``."""
+    owner = ast.unparse(target).partition(".grad")[0]
+    kept = {
+        f"{each}{part}" for each in (owner, f"{owner}.grad") for part in ("", ".data", ".dtype")
+    }
+    given = [*cast.args, *(k.value for k in cast.keywords)] if isinstance(cast, ast.Call) else []
+    return bool(given) and all(ast.unparse(each) in kept for each in given)
+
+
+def _copied(
+    statement: ast.Assign,
+    site: Site,
+    study: Study,
+    models: frozenset[Constructor],
+    review: str = "",
+) -> Decision:
+    """``p.data = x`` as ``p.data.copy_(x)``."""
     proposal = study.proposal()
     new = code("{t}.copy_({v})", t=statement.targets[0], v=statement.value)
     proposal.replace_statement(site.module, statement, new)
-    return study.rewritten(site, RULE.code, "copied in place", proposal, models=models)
+    return study.rewritten(
+        site, RULE.code, "copied in place", proposal, models=models, review=review
+    )
 
 
 def _sources(node: ast.expr, site: Site, study: Study, depth: int = NAMES) -> Iterator[ast.expr]:

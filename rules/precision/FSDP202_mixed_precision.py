@@ -43,6 +43,10 @@ RULE = Rule(
 EVALUATION = Construct.parse(RULE.handles[2])
 
 UNUSED = "nothing here sets {}: one that is given from elsewhere is not used any more"
+WHOLE_PRECISION = (
+    "FSDP2 has no keep_low_precision_grads: gradients have the dtype of their parameters once they "
+    "are reduced, so that they take more memory, and are added up and clipped without rounding"
+)
 PART = (
     "it casts its inputs, as FSDP1's root does: if this model becomes part of another FSDP model, "
     "set cast_forward_inputs=False"
@@ -143,12 +147,14 @@ def _argument(site: Site, plan: ShardPlan, study: Study) -> Decision:
         )
     plan.further += precision.buffer_sites(found, study)
     norms = _norms(plan, study) if any(each.spelled("param_dtype") for each in found) else ""
+    lost = _lost(value, plan.constructor.module, study) if inline else ""  # else said at its origin
+    norms = "; ".join(filter(None, [lost, norms]))
     if place is Role.PART:
         message = "mp_policy of a part, whose inputs are not cast"
         return study.rewritten(site, RULE.code, message, review=norms)
     unsure = place is Role.UNKNOWN and not same
     if alike:
-        return study.rewritten(site, RULE.code, "mp_policy, which roots alone have")
+        return study.rewritten(site, RULE.code, "mp_policy, which roots alone have", review=lost)
     return study.rewritten(
         site,
         RULE.code,
@@ -223,9 +229,19 @@ def _assigned_none(value: ast.expr, module: Module, study: Study) -> list[ast.ex
 
 def _origin(site: Site, study: Study) -> Decision:
     conversion = study.conversions.get(site.node)
-    if conversion is not None:
-        return study.converted(site, RULE.code, conversion)
-    return _unused(site, study)
+    if conversion is None:
+        return _unused(site, study)
+    return study.converted(site, RULE.code, conversion, review=_lost(site.node, site.module, study))
+
+
+def _lost(made: ast.AST, module: Module, study: Study) -> str:
+    """What is lost with fields that FSDP2's policy has not."""
+    if not isinstance(made, ast.Call):
+        return ""
+    given = precision.read_call(made, module, study).fields.get("keep_low_precision_grads")
+    if given is None or not precision.keeps_low_precision(given, module, study):
+        return ""
+    return WHOLE_PRECISION
 
 
 def _unused(site: Site, study: Study) -> Decision:

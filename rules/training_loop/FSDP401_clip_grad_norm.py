@@ -7,6 +7,7 @@ from fsdp_migrate.families.parameters import clips
 from fsdp_migrate.families.parameters.parameter_owners import models_concerned, sharded
 from fsdp_migrate.families.training_loop import reductions
 from fsdp_migrate.families.wrapping import frozen_modules, strategies
+from fsdp_migrate.fsdp1.construct import ConstructKind
 from fsdp_migrate.fsdp1.site import Site
 from fsdp_migrate.planning.context import Study
 from fsdp_migrate.planning.edits import Code, code, join
@@ -19,6 +20,7 @@ RULE = Rule(
     name="clip_grad_norm",
     handles=(
         "FullyShardedDataParallel.clip_grad_norm_",
+        "unbound(FullyShardedDataParallel.clip_grad_norm_)",
         "torch.nn.utils.clip_grad_norm_(parameters)",
         "torch.nn.utils.clip_grad_norm_(list)",
         "torch function of sharded and plain parameters",
@@ -34,11 +36,52 @@ def decide(site: Site, study: Study) -> Decision:
         return _of_a_list(site, study)
     if site.construct == clips.MIXED:
         return _of_both_kinds(site, study)
-    models = study.models(site.subject, site.module).constructors
-    call = site.node
+    if site.construct.kind is ConstructKind.UNBOUND:
+        return _on_the_class(site, study)
     bound = None
-    if isinstance(call, ast.Call):
-        bound = bind_arguments(call, ("max_norm", "norm_type"))
+    if isinstance(site.node, ast.Call):
+        bound = bind_arguments(site.node, ("max_norm", "norm_type"))
+    return _clipped(site, site.subject, bound, study)
+
+
+def _on_the_class(site: Site, study: Study) -> Decision:
+    """``FSDP.clip_grad_norm_(model, 1.0)``; given parameters, FSDP1's method stopped."""
+    bound = None
+    if isinstance(site.node, ast.Call):
+        bound = bind_arguments(site.node, ("self", "max_norm", "norm_type"))
+    given = bound.get("self") if bound is not None else None
+    match given:
+        case ast.Call(func=ast.Attribute(value=model, attr="parameters"), args=[], keywords=[]):
+            if sharded(model, site.module, study):
+                return _clipped(site, model, bound, study, review=STOPPED)
+    if given is not None and study.traced(given, site.module):
+        return _clipped(site, given, bound, study)
+    return study.left(
+        site,
+        RULE.code,
+        "FSDP.clip_grad_norm_ is FSDP1's own, whatever model it is given",
+        "call clip_grad_norm_ on the model, and run again",
+        models=study.every_constructor,
+        quiet=True,
+    )
+
+
+STOPPED = (
+    "FSDP1's method takes the model, and stopped with an error where it was given parameters: this "
+    "clips them"
+)
+
+
+def _clipped(
+    site: Site,
+    model: ast.expr,
+    bound: dict[str, ast.expr] | None,
+    study: Study,
+    review: str = "",
+) -> Decision:
+    """Clip all parameters of a model by the norm over all ranks."""
+    found = study.models(model, site.module).constructors
+    models = found or sharded(model, site.module, study)
     if bound is None or "max_norm" not in bound:
         return study.left(
             site,
@@ -53,7 +96,7 @@ def decide(site: Site, study: Study) -> Decision:
     if "norm_type" in bound:
         norm_type = code(", norm_type={n}", n=bound["norm_type"])
     parts: dict[str, Code | ast.expr | str] = {
-        "m": site.subject,
+        "m": model,
         "x": bound["max_norm"],
         "n": norm_type,
     }
@@ -69,7 +112,7 @@ def decide(site: Site, study: Study) -> Decision:
             new = code("{c}.full_tensor()", c=new)
     proposal.replace(site.module, call, new)
     message = "torch.nn.utils.clip_grad_norm_"
-    return study.rewritten(site, RULE.code, message, proposal, models=models)
+    return study.rewritten(site, RULE.code, message, proposal, models=models, review=review)
 
 
 def _torchs_own(site: Site, study: Study) -> Decision:

@@ -862,12 +862,13 @@ ROWS = (
         "FSDP202",
         "inputs that nothing casts, gradients reduced in another dtype",
     ),
-    left(
+    review(
         "4",
         "keep_low_precision_grads=True",
-        "left",
+        "dropped, marked",
         "FSDP202",
-        "low-precision gradients have no counterpart",
+        "gradients that stay in low precision",
+        "test_gradient_dtypes.py",
     ),
     rewritten(
         "4",
@@ -1342,12 +1343,13 @@ ROWS = (
         "one learning rate a layer",
     ),
     # -- what cannot be kept --
-    left(
+    review(
         "11",
         "keep_low_precision_grads=True",
-        "left",
+        "dropped, marked",
         "FSDP202",
-        "low-precision gradients have no counterpart",
+        "gradients that stay in low precision",
+        "test_gradient_dtypes.py",
     ),
     review(
         "11",

@@ -6,6 +6,7 @@ import ast
 from collections.abc import Hashable, Iterator
 
 from fsdp_migrate.analysis.module import Module
+from fsdp_migrate.analysis.tracing import configured
 from fsdp_migrate.analysis.tracing.answers import Answers
 from fsdp_migrate.analysis.tracing.attributes import Attributes
 from fsdp_migrate.analysis.tracing.class_hierarchy import ClassHierarchy
@@ -105,7 +106,8 @@ class CallGraph:
                 bound = owner is not None and not is_static(function)
                 found.append(CallSite(call, where, bound))
         partials = [] if owner is not None else self._through_partials(function)
-        return [*found, *self._spawned(function), *partials]
+        by_hydra = [] if owner is not None else self._configured(function)
+        return [*found, *self._spawned(function), *partials, *by_hydra]
 
     def _run_by(self, item: tuple[ast.Call, Module]) -> tuple[set[Hashable], bool]:
         """What a call may run: functions, and classes with their bases, for their methods;
@@ -189,6 +191,11 @@ class CallGraph:
                 if isinstance(value, Function) and value.node is function:
                     found.append(CallSite(call, module, bound=False, spawned=True))
         return found
+
+    def _configured(self, function: ast.FunctionDef | ast.AsyncFunctionDef) -> Iterator[CallSite]:
+        """``hydra.utils.instantiate(cfg.wrapper, x)`` calls ``function(x)``."""
+        for call, module in configured.calling(function, self.index, self.tracer.project):
+            yield CallSite(call, module, bound=False, configured=True)
 
     def _through_partials(
         self, function: ast.FunctionDef | ast.AsyncFunctionDef

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 
 from fsdp_migrate.analysis.module import Module
+from fsdp_migrate.analysis.tracing import configured
 from fsdp_migrate.analysis.tracing.branches_taken import BranchesTaken
 from fsdp_migrate.analysis.tracing.call_graph import CallGraph
 from fsdp_migrate.analysis.tracing.containers import Containers
@@ -53,6 +54,7 @@ TRANSPARENT_METHODS = frozenset(
 TRANSPARENT_CALLS = frozenset({"torch.compile", "torch._dynamo.optimize", "weakref.proxy"})
 HELD_BY = frozenset({"weakref.ref", "weakref.ReferenceType"})
 ENTERING = frozenset({"enter_context", "enter_async_context"})  # of ``contextlib.ExitStack``
+SET_BY_CONFIGURATIONS = "configurations may set it"
 # Methods of containers that give an element.
 TAKING = frozenset({"get", "pop", "popleft"})
 
@@ -86,6 +88,8 @@ class Calls:
                     result += self._returned(callee, node, module, frame)
                 case Class():
                     result.append(Made(node, module, frame, callee))
+                case External(name=name) if name in configured.CALLING:
+                    result += self._configured(node, callee, module, frame)
                 case External(name=name) if name in TRANSPARENT_CALLS and node.args:
                     result += self.evaluate(node.args[0], module, frame)
                 case External(name="typing.cast") if len(node.args) == 2:
@@ -112,6 +116,16 @@ class Calls:
         )
         result += [Made(node, module, frame, cls) for cls in built or ()]
         return result
+
+    def _configured(
+        self, node: ast.Call, callee: External, module: Module, frame: Frame | None
+    ) -> list[Value]:
+        """What ``hydra.utils.instantiate(cfg.wrapper, model=model)`` gives."""
+        functions, are_all = configured.called_by(node, module, self.tracer.project)
+        found = [
+            v for f in functions for v in self._returned(f, node, module, frame, by_hydra=True)
+        ]
+        return found if are_all else [*found, Made(node, module, frame, callee)]
 
     def _of_partial(
         self, made: Made, node: ast.Call, module: Module, frame: Frame | None, depth: int = 0
@@ -187,10 +201,12 @@ class Calls:
         module: Module,
         frame: Frame | None,
         partial: Partial | None = None,
+        *,
+        by_hydra: bool = False,
     ) -> list[Value]:
         """What calling a project function gives, its parameters bound to this call."""
         node = function.node
-        inner = self._frame(call, module, node, frame, partial)
+        inner = self._frame(call, module, node, frame, partial, by_hydra=by_hydra)
         context = inner if inner.depth <= MAX_FRAMES else None
         if isinstance(node, ast.Lambda):
             return list(self.evaluate(node.body, function.module, context))
@@ -218,10 +234,12 @@ class Calls:
         function: FunctionNode,
         frame: Frame | None,
         partial: Partial | None,
+        *,
+        by_hydra: bool = False,
     ) -> Frame:
         key = call, function, frame, partial.call if partial is not None else None
         if key not in self._frames:
-            self._frames[key] = Frame(call, module, function, frame, partial)
+            self._frames[key] = Frame(call, module, function, frame, partial, by_hydra)
         return self._frames[key]
 
     def parameter(
@@ -251,7 +269,13 @@ class Calls:
         default = default_of(arg, function)
         if frame is not None and frame.function is function:
             bound = owner is not None and not is_static(function)
-            site = CallSite(frame.call, frame.module, bound, partial=frame.partial)
+            site = CallSite(
+                frame.call,
+                frame.module,
+                bound,
+                partial=frame.partial,
+                configured=frame.configured,
+            )
             if arg not in (function.args.vararg, function.args.kwarg):
                 return self._given(site, arg, function, default, module, frame.parent)
         if arg in (function.args.vararg, function.args.kwarg):
@@ -294,6 +318,8 @@ class Calls:
                     named = self._named(site, arg.arg, frame)
                     result += [asked] if named is None else named
                     left_out = left_out or named == []
+        if left_out and site.configured:
+            result.append(Unknown(site.call, site.module, frame, SET_BY_CONFIGURATIONS))
         if left_out and default is not None:
             result += self.evaluate(default, module)
         return result

@@ -122,7 +122,8 @@ def gives_unknown_arguments(call: ast.Call) -> bool:
 
 @dataclass(frozen=True)
 class CallSite:
-    """A call that may run a function; ``spawned``: by ``mp.spawn(function, args)``.
+    """A call that may run a function; ``spawned``: by ``mp.spawn(function, args)``; ``configured``:
+    by ``hydra.utils.instantiate(config, ...)``.
 
     Of a function, or of what ``partial`` made of it.
     """
@@ -132,6 +133,7 @@ class CallSite:
     bound: bool  # the first parameter is filled by the receiver
     spawned: bool = False
     partial: Partial | None = None
+    configured: bool = False
 
     def argument(self, function: FunctionNode, name: str) -> ast.expr | None:
         """What the call passes for a parameter, as it stands in the call's module.
@@ -158,6 +160,8 @@ class CallSite:
         """The positional arguments that the function gets."""
         if self.partial is not None:
             return [*self.partial.placed, *self.call.args]
+        if self.configured:
+            return self.call.args[1:]
         if not self.spawned:
             return self.call.args
         packed = next((k.value for k in self.call.keywords if k.arg == "args"), None)

@@ -3,7 +3,7 @@
 Field by field, from ``torch/distributed/fsdp/api.py`` and ``_fully_shard/_fsdp_api.py``:
 ``param_dtype`` and ``reduce_dtype`` mean the same; ``cast_forward_inputs`` is a property of every
 unit in FSDP2 (default True), while FSDP1 casts the root's inputs only; ``buffer_dtype`` has no
-counterpart; ``keep_low_precision_grads`` cannot be had.
+counterpart; with ``keep_low_precision_grads`` FSDP1 left gradients in ``reduce_dtype``.
 """
 
 from __future__ import annotations
@@ -83,8 +83,8 @@ def read_call(call: ast.Call, module: Module, study: Study) -> MixedPrecision:
     """Bind the fields of one call.
 
     Raises:
-        Unreadable: unpacked arguments, ``keep_low_precision_grads``, classes to ignore that
-            differ from the default, or fields that are set later, which FSDP2's policy forbids.
+        Unreadable: unpacked arguments, classes to ignore that differ from the default, or fields
+            that are set later, which FSDP2's policy forbids.
     """
     result = MixedPrecision(call, module)
     for name, value in zip(FIELDS, call.args, strict=False):
@@ -97,8 +97,6 @@ def read_call(call: ast.Call, module: Module, study: Study) -> MixedPrecision:
         if keyword.arg not in FIELDS:
             raise Unreadable(f"{keyword.arg} is not a field of MixedPrecision")
         result.fields[keyword.arg] = keyword.value
-    if result.flag("keep_low_precision_grads", study, default=False):
-        raise Unreadable("keep_low_precision_grads=True has no counterpart in FSDP2")
     if "_module_classes_to_ignore" in result.fields:
         raise Unreadable("_module_classes_to_ignore has no counterpart in FSDP2")
     result.casts_units(study)
@@ -106,6 +104,12 @@ def read_call(call: ast.Call, module: Module, study: Study) -> MixedPrecision:
     if problem := _used_later(call, study):
         raise Unreadable(problem)
     return result
+
+
+def keeps_low_precision(given: ast.expr, module: Module, study: Study) -> bool:
+    """Whether gradients may stay in ``reduce_dtype``, by what a policy is given for it."""
+    constant = study.literal(given, module)
+    return constant is None or bool(constant.value)
 
 
 def _used_later(call: ast.Call, study: Study) -> str:

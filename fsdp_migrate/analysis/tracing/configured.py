@@ -1,0 +1,57 @@
+"""Functions that hydra calls by the names which configurations have: see
+``discovery/configurations.py``."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+from fsdp_migrate.analysis.module import Module
+from fsdp_migrate.analysis.project import Project
+from fsdp_migrate.analysis.tracing.project_index import ProjectIndex
+from fsdp_migrate.analysis.values import Function
+from fsdp_migrate.syntax.expressions import last_name
+from fsdp_migrate.syntax.trees import FUNCTIONS
+
+CALLING = frozenset({"hydra.utils.instantiate", "hydra.utils.call"})
+NAMES = ("instantiate", "call")
+
+
+def called_by(call: ast.Call, module: Module, project: Project) -> tuple[list[Function], bool]:
+    """The functions that a call of hydra's may call, and whether these are all."""
+    named = names_of(call, project)
+    found = [f for name in named if (f := _function(name, module, project)) is not None]
+    return found, bool(named) and len(found) == len(named)
+
+
+def names_of(call: ast.Call, project: Project) -> tuple[str, ...]:
+    """The names that configurations have where a call of hydra's looks: below the last key of
+    what it is given."""
+    given = call.args[0] if call.args else None
+    key = last_name(given) if given is not None else ""
+    match given:
+        case ast.Subscript(slice=ast.Constant(value=str(text))):
+            key = text
+    return project.library.configured.get(key, ()) if key else ()
+
+
+def calling(
+    function: ast.FunctionDef | ast.AsyncFunctionDef, index: ProjectIndex, project: Project
+) -> Iterator[tuple[ast.Call, Module]]:
+    """The calls of hydra's that may call a function."""
+    for call, module in index.calls_named(*NAMES):
+        if not project.external(call.func, module) & CALLING:
+            continue
+        if any(f.node is function for f in called_by(call, module, project)[0]):
+            yield call, module
+
+
+def _function(name: str, module: Module, project: Project) -> Function | None:
+    """The function of the project that has a dotted name."""
+    found = project.resolve(name, module) if name else None
+    if found is None or not found[1] or "." in found[1]:
+        return None
+    for where, binding in project.exports(*found):
+        if isinstance(binding.node, FUNCTIONS):
+            return Function(binding.node, where)
+    return None
