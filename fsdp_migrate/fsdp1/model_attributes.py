@@ -43,6 +43,8 @@ def methods(
             continue
         if _is_of_another_class(attribute, found, module, tracer):
             continue
+        if attribute.attr == "params" and _is_asked_for_no_list(attribute, module):
+            continue
         known = any(is_model(v, tracer) for v in found)
         surely = has_fsdp and (
             attribute.attr in fsdp1.UNMISTAKABLE or _is_strategy(attribute, module, tracer)
@@ -89,6 +91,13 @@ def has_foreign_keyword(attribute: ast.Attribute, module: Module) -> bool:
         return False
     names = {k.arg for k in call.keywords if k.arg is not None}
     return call.func is attribute and not names <= STATE_KEYWORDS[attribute.attr]
+
+
+def _is_asked_for_no_list(attribute: ast.Attribute, module: Module) -> bool:
+    """Whether something is asked of ``model.params`` that FSDP1's, a list, has not: it is what the
+    project's own models have under that name."""
+    asked = module.table.parents[attribute]
+    return isinstance(asked, ast.Attribute) and not hasattr(list, asked.attr)
 
 
 def _call_of(attribute: ast.Attribute, module: Module) -> ast.expr:

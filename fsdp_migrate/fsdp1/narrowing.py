@@ -15,9 +15,17 @@ from fsdp_migrate.analysis.module import Module
 from fsdp_migrate.analysis.tracing.calls import TRANSPARENT_CALLS
 from fsdp_migrate.analysis.tracing.setting_facts import SettingFacts
 from fsdp_migrate.analysis.tracing.tracer import Tracer
-from fsdp_migrate.analysis.values import Class, Computed, Display, Made, Unknown, Value
+from fsdp_migrate.analysis.values import (
+    Class,
+    Computed,
+    Constant,
+    Display,
+    Made,
+    Unknown,
+    Value,
+)
 from fsdp_migrate.fsdp1 import api as fsdp1
-from fsdp_migrate.fsdp1 import class_questions, kept_parameters, model_values, unwrapping
+from fsdp_migrate.fsdp1 import class_questions, declared, kept_parameters, model_values, unwrapping
 from fsdp_migrate.fsdp1.predicates import Predicates
 from fsdp_migrate.syntax.trees import last_part
 
@@ -44,7 +52,7 @@ class Narrowing:
 
     def narrowed(self, found: list[Value], node: ast.expr, module: Module) -> list[Value]:
         """The values that a path may have where ``node`` uses it, of those it may have at all."""
-        found = self._of_settings(found, node, module)
+        found = self._as_typed(self._of_settings(found, node, module), node, module)
         tests = self._tests(node, module)
         if not tests:
             return found
@@ -69,6 +77,22 @@ class Narrowing:
         place = (node, module)
         gone = [v for v in made if self._settings.exclude((v.node, v.module), place)]
         return [v for v in found if v not in gone] or [Computed(node, module)]
+
+    def _as_typed(self, found: list[Value], node: ast.expr, module: Module) -> list[Value]:
+        """What the type of a parameter says, where only tests are seen to give it something: what
+        they give stands in for the model."""
+        if not isinstance(node, ast.Name) or module.is_of_tests:
+            return found
+        given = [v for v in found if not (isinstance(v, Constant) and v.value is None)]
+        if not given or not all(v.module.is_of_tests for v in given):
+            return found
+        scope = module.table.scope_of(node)
+        bindings = scope.bindings.get(node.id, [])
+        parameter = bindings[0].node if len(bindings) == 1 else None
+        typed = Unknown(parameter or node, module, None, "only tests are seen to call this")
+        if any(model_values.is_model(v, self.tracer) for v in given):
+            return found
+        return [typed] if declared.model(frozenset({typed}), self._apart).model else found
 
     def is_never_met(self, made: ast.AST, module: Module, used: ast.expr, user: Module) -> bool:
         """Whether what is made at one place is never used at another, as settings tell."""
