@@ -73,7 +73,7 @@ def decide(site: Site, study: Study) -> Decision:
         return _kept(site, study, models)  # other code runs in it
     # Sharded states are what a model gives of itself: nobody need be told.
     felt = setting.kind == "FULL" and _is_felt_elsewhere(statement, call, site, study, is_here=told)
-    felt = felt or asked_below.is_asked_below(statement.body, site.module, study)
+    felt = felt or asked_below.is_asked_below(statement.body, setting, site.module, study)
     read = Form(AT_EACH_CALL.name, enough=not felt)
     if study.take(site, read, IN_THE_MODEL) == IN_THE_MODEL.name:
         return _kept(site, study, models)
