@@ -20,19 +20,22 @@ def build(net):
     return model, USE
 """
 ONLY_ASKS = {
-    "a function": ("count(model, FSDP)", "def count(m, kind):\n    return isinstance(m, kind)\n"),
+    "a function": (
+        "count(model, FSDP)",
+        "def count(m, kind):\n    if not isinstance(m, kind):\n        raise TypeError(m)\n",
+    ),
     "by keyword": (
         "count(model, kind=FSDP)",
-        "def count(m, kind=None):\n    return [isinstance(x, kind) for x in m.modules()]\n",
+        "def count(m, kind=None):\n    return [x for x in m.modules() if isinstance(x, kind)]\n",
     ),
     "issubclass": (
         "count(model, FSDP)",
-        "def count(m, kind):\n    return issubclass(type(m), kind)\n",
+        "def count(m, kind):\n    assert issubclass(type(m), kind)\n",
     ),
     "a class that keeps it": (
         "Check(FSDP)(model)",
         "class Check:\n    def __init__(self, kind):\n        self.kind_of_part = kind\n\n"
-        "    def __call__(self, m):\n        return isinstance(m, self.kind_of_part)\n",
+        "    def __call__(self, m):\n        assert isinstance(m, self.kind_of_part)\n",
     ),
     "pydantic": (
         "Check(FSDP)",
@@ -49,6 +52,19 @@ DOES_MORE = {
     "its name": ("count(model, FSDP)", "def count(m, kind):\n    return kind.__name__\n"),
     "makes models": ("count(net, FSDP)", "def count(m, kind):\n    return kind(m)\n"),
     "exact classes": ("count(model, FSDP)", "def count(m, kind):\n    return type(m) is kind\n"),
+    "its answer is used elsewhere": (
+        "[m for m in model.modules() if not count(m, FSDP)]",
+        "def count(m, kind):\n    return isinstance(m, kind)\n",
+    ),
+    "units are passed over": (
+        "count(model, FSDP)",
+        "def count(m, kind):\n    for x in m.modules():\n        if isinstance(x, kind):\n"
+        "            continue\n        x.reset()\n",
+    ),
+    "what is no unit is picked": (
+        "count(model, FSDP)",
+        "def count(m, kind):\n    return [x for x in m.modules() if not isinstance(x, kind)]\n",
+    ),
     "takes wrappers off": (
         "count(model, FSDP)",
         "def count(m, kind):\n    while isinstance(m, kind):\n        m = m.module\n    return m\n",

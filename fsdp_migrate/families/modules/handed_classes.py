@@ -1,4 +1,4 @@
-"""FSDP1's class given to the project's own code, which only asks ``isinstance`` with it.
+"""FSDP1's class given to the project's own code, which only picks or refuses by ``isinstance``.
 
 ``def parts(model, kind): return [m for m in model.modules() if isinstance(m, kind)]`` and
 ``parts(model, FSDP)``; or a class that keeps it and hands it to pydantic, which asks.
@@ -12,7 +12,6 @@ from collections.abc import Iterator
 from fsdp_migrate.analysis.module import Module
 from fsdp_migrate.analysis.tracing.functions import argument_of, is_static
 from fsdp_migrate.analysis.values import Class, Function
-from fsdp_migrate.fsdp1 import unwrapping
 from fsdp_migrate.fsdp1.site import Site
 from fsdp_migrate.planning.context import Study
 from fsdp_migrate.syntax.expressions import last_name
@@ -75,7 +74,25 @@ def _asks(use: ast.expr, module: Module, study: Study) -> bool:
     if not isinstance(call, ast.Call) or call.func is use:
         return False
     if isinstance(call.func, ast.Name) and call.func.id in ASKING:
-        takes_off = unwrapping.takes_off(call, module, study.tracer)
-        return call.args[1:] == [use] and not takes_off
+        return call.args[1:] == [use] and _picks(call, module)
     names = study.external(call.func, module)
     return last_name(call.func) in OF_SCHEMAS and all(n.startswith(SCHEMAS) for n in names)
+
+
+def _picks(call: ast.Call, module: Module) -> bool:
+    """Whether units are picked by an ``isinstance``, or what is none is refused.
+
+    Where units are passed over, the module in FSDP1's wrapper was not: FSDP404 knows more of that.
+    """
+    parents = module.table.parents
+    match parents[call]:
+        case ast.comprehension(ifs=ifs):
+            return call in ifs
+        case ast.Assert(test=test):
+            return test is call
+        case ast.UnaryOp(op=ast.Not()) as opposite:
+            refusing = parents[opposite]
+            return isinstance(refusing, ast.If) and all(
+                isinstance(statement, ast.Raise) for statement in refusing.body
+            )
+    return False
