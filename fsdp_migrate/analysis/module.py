@@ -51,6 +51,12 @@ class Module:
         return stem == "conftest" or stem.startswith("test_") or stem.endswith("_test")
 
     @cached_property
+    def is_of_tests(self) -> bool:
+        """Whether only tests run it, by its name or that of its folder."""
+        folders = self.display.split("/")[:-1]
+        return self.is_test or any(folder in ("test", "tests") for folder in folders)
+
+    @cached_property
     def home(self) -> tuple[str, str]:
         """What absolute imports are looked up from, as text: hashing paths takes long."""
         return str(self.root), str(self.path.parent)

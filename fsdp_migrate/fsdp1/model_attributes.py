@@ -46,6 +46,8 @@ def methods(
         is_read = attribute.attr in fsdp1.STATICS and _call_of(attribute, module) is attribute
         if is_read and _is_set(attribute.attr, tracer):
             continue  # a setting that models of a derived class keep under a method's name
+        if attribute.attr == "params" and _is_asked_for_no_list(attribute, module):
+            continue
         known = any(is_model(v, tracer) for v in found)
         surely = has_fsdp and (
             attribute.attr in fsdp1.UNMISTAKABLE or _is_strategy(attribute, module, tracer)
@@ -92,6 +94,13 @@ def has_foreign_keyword(attribute: ast.Attribute, module: Module) -> bool:
         return False
     names = {k.arg for k in call.keywords if k.arg is not None}
     return call.func is attribute and not names <= STATE_KEYWORDS[attribute.attr]
+
+
+def _is_asked_for_no_list(attribute: ast.Attribute, module: Module) -> bool:
+    """Whether something is asked of ``model.params`` that FSDP1's, a list, has not: it is what the
+    project's own models have under that name."""
+    asked = module.table.parents[attribute]
+    return isinstance(asked, ast.Attribute) and not hasattr(list, asked.attr)
 
 
 def _call_of(attribute: ast.Attribute, module: Module) -> ast.expr:

@@ -15,10 +15,19 @@ from fsdp_migrate.analysis.module import Module
 from fsdp_migrate.analysis.tracing.calls import TRANSPARENT_CALLS
 from fsdp_migrate.analysis.tracing.setting_facts import SettingFacts
 from fsdp_migrate.analysis.tracing.tracer import Tracer
-from fsdp_migrate.analysis.values import Class, Computed, Display, Made, Unknown, Value
+from fsdp_migrate.analysis.values import (
+    Class,
+    Computed,
+    Constant,
+    Display,
+    Made,
+    Unknown,
+    Value,
+)
 from fsdp_migrate.fsdp1 import api as fsdp1
 from fsdp_migrate.fsdp1 import (
     class_questions,
+    declared,
     kept_parameters,
     model_values,
     told_classes,
@@ -50,11 +59,11 @@ class Narrowing:
 
     def narrowed(self, found: list[Value], node: ast.expr, module: Module) -> list[Value]:
         """The values that a path may have where ``node`` uses it, of those it may have at all."""
-        found = self._of_settings(found, node, module)
+        found = self._as_typed(self._of_settings(found, node, module), node, module)
         tests = self._tests(node, module)
         if not tests:
             return found
-        found = self._of_classes(found, node, module) or [Computed(node, module)]
+        found = self._of_classes(found, node, module)
         verdict = self.verdict(node, module)
         if verdict is None or not found:
             return found
@@ -84,7 +93,25 @@ class Narrowing:
         tests = self._tests(node, module)
         passed = [t for t in tests if not t.crossed or self._stays(t, module)]
         gone = told_classes.excluded(found, passed, module, self._apart)
-        return [v for v in found if v not in gone]
+        if not gone:
+            return found
+        return [v for v in found if v not in gone] or [Computed(node, module)]
+
+    def _as_typed(self, found: list[Value], node: ast.expr, module: Module) -> list[Value]:
+        """What the type of a parameter says, where only tests are seen to give it something: what
+        they give stands in for the model."""
+        if not isinstance(node, ast.Name) or module.is_of_tests:
+            return found
+        given = [v for v in found if not (isinstance(v, Constant) and v.value is None)]
+        if not given or not all(v.module.is_of_tests for v in given):
+            return found
+        scope = module.table.scope_of(node)
+        bindings = scope.bindings.get(node.id, [])
+        parameter = bindings[0].node if len(bindings) == 1 else None
+        typed = Unknown(parameter or node, module, None, "only tests are seen to call this")
+        if any(model_values.is_model(v, self.tracer) for v in given):
+            return found
+        return [typed] if declared.model(frozenset({typed}), self._apart).model else found
 
     def is_never_met(self, made: ast.AST, module: Module, used: ast.expr, user: Module) -> bool:
         """Whether what is made at one place is never used at another, as settings tell."""

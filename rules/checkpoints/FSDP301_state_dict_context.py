@@ -7,6 +7,7 @@ from fsdp_migrate.analysis.flow import access_path
 from fsdp_migrate.analysis.module import Module
 from fsdp_migrate.analysis.values import Class, Function
 from fsdp_migrate.families.checkpoints import (
+    asked_below,
     expressed_settings,
     optimizer_states,
     sharded_files,
@@ -54,6 +55,14 @@ def decide(site: Site, study: Study) -> Decision:
             quiet=True,
         )
     models = state_dict_settings.models_concerned(first_argument(call), site.module, study)
+    if names := state_dict_settings.refused(call):
+        return study.left(
+            site,
+            RULE.code,
+            f"FSDP1's state_dict_type takes no {' or '.join(names)}: the call raises TypeError",
+            "drop the context, and give get_model_state_dict the StateDictOptions that are meant",
+            models=models,
+        )
     setting = state_dict_settings.read_setting(call, site.module, study)
     place = _item(site, call)
     if place is None:
@@ -66,6 +75,7 @@ def decide(site: Site, study: Study) -> Decision:
         return _kept(site, study, models)  # other code runs in it
     # Sharded states are what a model gives of itself: nobody need be told.
     felt = setting.kind == "FULL" and _is_felt_elsewhere(statement, call, site, study, is_here=told)
+    felt = felt or asked_below.is_asked_below(statement.body, setting, site.module, study)
     read = Form(AT_EACH_CALL.name, enough=not felt)
     if study.take(site, read, IN_THE_MODEL) == IN_THE_MODEL.name:
         return _kept(site, study, models)

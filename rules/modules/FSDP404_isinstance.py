@@ -12,14 +12,15 @@ from fsdp_migrate.families.modules.inside_wrappers import wrapper_of
 from fsdp_migrate.families.modules.isinstance_tests import decide_passed_over, decide_taken_off
 from fsdp_migrate.families.modules.quoted_annotations import NEW_NAMES, decide_quoted_annotation
 from fsdp_migrate.fsdp1 import model_attributes
-from fsdp_migrate.fsdp1.api import FSDP, PACKAGE
+from fsdp_migrate.fsdp1.api import FSDP, PACKAGE, is_fsdp2_class
 from fsdp_migrate.fsdp1.construct import ConstructKind
 from fsdp_migrate.fsdp1.site import Site
 from fsdp_migrate.planning import branches, string_references
 from fsdp_migrate.planning.context import Study
-from fsdp_migrate.planning.edits import code
+from fsdp_migrate.planning.edits import Code, code
 from fsdp_migrate.planning.model import Decision
 from fsdp_migrate.planning.rule import Finder, Rule
+from fsdp_migrate.syntax.expressions import last_name
 from fsdp_migrate.syntax.kinds import of_kind
 
 
@@ -128,13 +129,42 @@ def decide(site: Site, study: Study) -> Decision:
             return settled
     new = NEW_NAMES.get(old, "OffloadPolicy")
     proposal = study.proposal()
-    name = proposal.name(site.module, PACKAGE, new, site.reference)
-    proposal.replace(site.module, site.mention, code("{n}", n=name))
+    union = _union_with_fsdp2s(site, study)
+    if union is not None:
+        proposal.replace(site.module, *union)
+    else:
+        name = proposal.name(site.module, PACKAGE, new, site.reference)
+        proposal.replace(site.module, site.mention, code("{n}", n=name))
     review = ""
     if kind is ConstructKind.ISINSTANCE and isinstance(site.node, ast.Call):
         inside = old == FSDP and wrapper_of(site.node.args[0], study, site.module) is not None
         review = INSIDE if inside else ""
     return study.rewritten(site, RULE.code, new, proposal, models=models, review=review)
+
+
+def _union_with_fsdp2s(site: Site, study: Study) -> tuple[ast.expr, Code] | None:
+    """What stands for a union of FSDP1's class and FSDP2's alone: ``FSDP | FSDPModule``."""
+    parents = site.module.table.parents
+    union: ast.expr
+    match parents[site.mention]:
+        case ast.BinOp(op=ast.BitOr(), left=one, right=other) as union:
+            new = "{n}"
+        case ast.Tuple(elts=[one, other]) as members:
+            match parents[members]:
+                case ast.Subscript(value=form) as union if last_name(form) == "Union":
+                    new = "{n}"
+                case ast.Call(func=ast.Name(id="isinstance"), args=[_, _]) as union:
+                    new = "isinstance({m}, {n})"
+                case _:
+                    return None  # ``tuple[FSDP, FSDPModule]``
+        case _:
+            return None
+    beside = other if one is site.mention else one
+    names = study.external(beside, site.module)
+    if not names or not all(map(is_fsdp2_class, names)):
+        return None
+    asked = {"m": union.args[0]} if isinstance(union, ast.Call) else {}
+    return union, code(new, n=beside, **asked)
 
 
 def _placeholder(site: Site, study: Study) -> str:

@@ -2,6 +2,7 @@
 
 import ast
 
+from fsdp_migrate.families.modules import handed_classes
 from fsdp_migrate.families.names import silent_fallbacks
 from fsdp_migrate.families.training_loop.handle_questions import decide_question
 from fsdp_migrate.families.wrapping import chosen_classes
@@ -19,6 +20,7 @@ from fsdp_migrate.fsdp1.site import Site
 from fsdp_migrate.fsdp1.spelled_names import COMMAND
 from fsdp_migrate.planning import string_references
 from fsdp_migrate.planning.context import Study
+from fsdp_migrate.planning.edits import code
 from fsdp_migrate.planning.model import Constructor, Decision
 from fsdp_migrate.planning.rule import Rule
 from fsdp_migrate.syntax.expressions import last_name
@@ -125,6 +127,16 @@ def decide(site: Site, study: Study) -> Decision:
             models=_concerned(site, study) if quiet else (),
             quiet=quiet,
         )
+    if (
+        site.construct == chosen_classes.VALUE
+        and study.constructors
+        and handed_classes.is_only_asked(site, study)
+    ):
+        proposal = study.proposal()
+        new = proposal.name(site.module, PACKAGE, "FSDPModule", site.reference)
+        proposal.replace(site.module, site.mention, code("{n}", n=new))
+        message = "FSDPModule: what is given it only asks whether something is of it"
+        return study.rewritten(site, RULE.code, message, proposal, models=study.every_constructor)
     listed = isinstance(asked, (ast.Tuple, ast.List, ast.Set))
     if kind is ConstructKind.VALUE and listed and study.constructors:
         return study.left(

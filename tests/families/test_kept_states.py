@@ -103,3 +103,39 @@ def test_a_copy_of_ones_own_is_enough() -> None:
 
 def test_a_whole_state_that_is_handed_on_is_new() -> None:
     assert "deepcopy(" not in emitted("keep.put(model.state_dict())", kind="FULL_STATE_DICT")
+
+
+PUT_IN = """\
+import torch
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP, StateDictType
+
+
+def taken(model, optimizer):
+    state = {"epoch": 0}
+    with FSDP.state_dict_type(model, StateDictType.SHARDED_STATE_DICT):
+        state["optimizer"] = FSDP.optim_state_dict(model, optimizer)
+    return state
+
+
+def run(net, loader):
+    model = FSDP(net)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=0.1)
+    for x in loader:
+        model(x).sum().backward()
+        optimizer.step()
+    state = taken(model, optimizer)
+    USE
+"""
+
+
+@pytest.mark.parametrize(
+    ("use", "kept"),
+    [
+        ("optimizer.step()\n    print(state)", True),
+        ("torch.save(state, 'state.pt')", False),
+    ],
+)
+@pytest.mark.parametrize("key", ['"optimizer"', '"all"]["optimizer"'])
+def test_what_is_put_under_a_key_is_kept_with_the_rest(use: str, key: str, kept: bool) -> None:
+    source = PUT_IN.replace("USE", use).replace('state["optimizer"]', f"state[{key}]")
+    assert ("deepcopy(get_optimizer_state_dict(" in rewritten(source)) is kept

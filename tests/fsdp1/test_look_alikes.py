@@ -643,3 +643,47 @@ def test_what_no_module_takes_is_asked_of_the_class_around_sharded_parts(
     assert len(asked) == 1 + is_site
     assert is_site or "get_model_state_dict(\n" in after["example.py"]
     assert is_site or f"return holder.state_dict({keyword})" in after["example.py"]
+
+
+OWN_PARAMS = """\
+from torch import nn
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+
+class Net(nn.Module):
+    def __init__(self, params):
+        super().__init__()
+        self.params, self.layer = params, nn.Linear(params.dim, params.dim)
+
+
+def show(model):
+    ASK
+
+
+def run(params):
+    show(FSDP(Net(params)))
+    show(Net(params))
+"""
+
+
+@pytest.mark.parametrize("asked", ["print(model.params.to_dict())", "print(model.params.dim)"])
+def test_params_that_are_no_list_are_the_projects(asked: str) -> None:
+    result, after = migrate({"example.py": OWN_PARAMS.replace("ASK", asked)})
+    assert {d.outcome for d in result.decisions} == {Outcome.REWRITTEN}
+    assert "show(fully_shard(Net(params)))" in after["example.py"]
+    assert f"    {asked}\n" in after["example.py"]
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [
+        "print(model.params[0])",
+        "print(model.params.index(None))",
+        "for p in model.params: print(p)",
+    ],
+)
+def test_params_that_may_be_flat_parameters_stay_in_doubt(asked: str) -> None:
+    source = OWN_PARAMS.replace("ASK", asked)
+    result, after = migrate({"example.py": source})
+    assert CODE in {d.code for d in result.decisions}
+    assert unmarked(after["example.py"]) == source

@@ -100,7 +100,7 @@ class SettingFacts:
                 if called is not None and self._callers_are_known(called, module):
                     callers = self.tracer.callers(called, module)
                     # A test makes for itself what it tests.
-                    callers = [c for c in callers if not _is_of_tests(c.module)] or callers
+                    callers = [c for c in callers if not c.module.is_of_tests] or callers
                     each = [self.at(c.call, c.module) for c in callers]
                     found |= frozenset.intersection(*each) if each else NOTHING
         return frozenset(found)
@@ -292,10 +292,6 @@ class SettingFacts:
             if new and isinstance(scope.node, FUNCTIONS):
                 waiting += [(c.call, c.module) for c in self.tracer.callers(scope.node, where)]
         return found
-
-
-def _is_of_tests(module: Module) -> bool:
-    return module.is_test or any(d in ("test", "tests") for d in module.display.split("/")[:-1])
 
 
 def _is_kind(use: ast.expr, table: NameTable) -> bool:

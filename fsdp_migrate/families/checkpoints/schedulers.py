@@ -18,7 +18,7 @@ def is_scheduled(optimizer: ast.expr, module: Module, study: Study) -> bool | No
     if not study.cache(_speaks_of_schedulers):
         return False
     made = study.values(optimizer, module)
-    if _unknown(made):
+    if _unknown(made) or _only_tests_give(made, module):
         return None
     answer: bool | None = False
     for call, other in study.cache(_scheduler_calls):
@@ -29,6 +29,11 @@ def is_scheduled(optimizer: ast.expr, module: Module, study: Study) -> bool | No
         if of_torch and _unknown(study.values(given[0], other)):
             answer = None
     return answer
+
+
+def _only_tests_give(made: Values, module: Module) -> bool:
+    """Whether what is known of a value is what tests give: the program has another."""
+    return not module.is_of_tests and all(value.module.is_of_tests for value in made)
 
 
 def _unknown(values: Values) -> bool:

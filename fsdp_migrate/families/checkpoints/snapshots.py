@@ -177,8 +177,9 @@ def _holds(target: ast.expr, assignment: Assignment, module: Module, study: Stud
 def _uses(
     target: ast.Name, assignment: Assignment, function: ast.AST, module: Module, study: Study
 ) -> list[ast.Name]:
-    """The uses of a name that what is assigned may reach."""
+    """The uses of a name that what is assigned may reach, by itself or put into it under a key."""
     table = module.table
+    is_put_in = is_subscripted_target(target, module)
     owner = table.scope_of(target).lookup(target.id)
     return [
         node
@@ -188,7 +189,7 @@ def _uses(
         and table.within[node].lookup(node.id) is owner
         and not is_subscripted_target(node, module)
         and references.enclosing_function(module, node) is function
-        and _reaches(assignment, node, module, study)
+        and (is_put_in or _reaches(assignment, node, module, study))
     ]
 
 
@@ -201,7 +202,11 @@ def _reaches(assignment: Assignment, use: ast.Name, module: Module, study: Study
 def is_subscripted_target(node: ast.expr, module: Module) -> bool:
     """``states["model"] = ...``, where ``states`` is read only to be written to."""
     parent = module.table.parents[node]
-    return isinstance(parent, ast.Subscript) and isinstance(parent.ctx, ast.Store)
+    while isinstance(parent, ast.Subscript) and parent.value is node:
+        if isinstance(parent.ctx, ast.Store):
+            return True
+        node, parent = parent, module.table.parents[parent]
+    return False
 
 
 def _loop(node: ast.AST, module: Module) -> ast.AST | None:

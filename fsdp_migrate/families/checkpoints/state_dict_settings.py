@@ -172,9 +172,14 @@ def effective_setting(setting: Setting, models: frozenset[Constructor], study: S
 
 def is_context(node: ast.expr, module: Module, study: Study) -> bool:
     """Whether an expression is a call of FSDP1's ``state_dict_type`` context manager."""
-    if not isinstance(node, ast.Call):
+    if not isinstance(node, ast.Call) or refused(node):
         return False
     return is_static_call(node, "state_dict_type", module, study)
+
+
+def refused(call: ast.Call) -> list[str]:
+    """The arguments of a call for which FSDP1's functions that set a kind of state raise."""
+    return [k.arg for k in call.keywords if k.arg is not None and k.arg not in TYPE_ARGUMENTS]
 
 
 def is_static_call(call: ast.Call, name: str, module: Module, study: Study) -> bool:
