@@ -1,0 +1,93 @@
+"""What may be a sharded model, or anything else, in a file that shards models:
+``self.runner.model``, of which no assignment is in sight.
+
+What is asked of it there would stop the program, or save pieces, if it is one. No form would be
+right for all that it may be: the place is marked.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+
+from fsdp_migrate.analysis.flow import access_path
+from fsdp_migrate.analysis.module import Module
+from fsdp_migrate.analysis.values import Made
+from fsdp_migrate.fsdp1 import model_values, possible_models, unfollowed
+from fsdp_migrate.fsdp1.construct import Construct
+from fsdp_migrate.fsdp1.references import enclosing_function
+from fsdp_migrate.fsdp1.site import Site
+from fsdp_migrate.planning.context import Study
+from fsdp_migrate.planning.model import Decision
+from fsdp_migrate.syntax.expressions import last_name
+
+INNER = Construct.parse("inner module of an unseen model")
+STATE = Construct.parse("state of an unseen model")
+LOAD = Construct.parse("state loaded into an unseen model")
+NAMED = re.compile(r"model|net", re.I)
+REVIEWS = {
+    INNER: "if this is a sharded model, it has no inner module now: it is the module itself",
+    STATE: (
+        "if this is a sharded model, its state has this rank's pieces now: FSDP1 gave whole "
+        "tensors, as get_model_state_dict does with full_state_dict=True"
+    ),
+    LOAD: (
+        "if this is a sharded model, it takes no whole tensors now: load them with "
+        "set_model_state_dict and full_state_dict=True"
+    ),
+}
+
+
+def find_inner_modules(study: Study, module: Module) -> Iterator[Site]:
+    """A site for every ``self.runner.model.module``."""
+    yield from _find("module", INNER, study, module)
+
+
+def find_states(study: Study, module: Module) -> Iterator[Site]:
+    """A site for every ``self.runner.model.state_dict()``."""
+    yield from _find("state_dict", STATE, study, module)
+
+
+def find_loads(study: Study, module: Module) -> Iterator[Site]:
+    """A site for every ``self.runner.model.load_state_dict(state)``."""
+    yield from _find("load_state_dict", LOAD, study, module)
+
+
+def _find(name: str, construct: Construct, study: Study, module: Module) -> Iterator[Site]:
+    if not any(c.module is module for c in study.constructors.values()):
+        return
+    for attribute in module.table.attributes_by_name.named(name):
+        node = attribute.value
+        if not isinstance(attribute.ctx, ast.Load) or not NAMED.search(last_name(node)):
+            continue
+        known = model_values.models(study.values(node, module), study.tracer)
+        if not known and may_be_anything(node, module, study):
+            yield Site(construct, module, attribute, attribute, node)
+
+
+def decide_unseen(site: Site, study: Study, rule: str) -> Decision:
+    models = frozenset(c for c in study.constructors.values() if c.module is site.module)
+    review = REVIEWS[site.construct]
+    return study.rewritten(site, rule, "kept", models=models, review=review)
+
+
+def may_be_anything(node: ast.expr, module: Module, study: Study) -> bool:
+    """Whether nothing tells that something is no model: neither its values nor its name."""
+    if unfollowed.OTHER_OBJECTS.search(ast.unparse(node)) or _is_fsdp2s(node, module):
+        return False
+    values = study.values(node, module)
+    by_name = any(isinstance(v, Made) and v.made_by == "builtins.getattr" for v in values)
+    return by_name or bool(possible_models.may_be(node, module, study.tracer))
+
+
+def _is_fsdp2s(node: ast.expr, module: Module) -> bool:
+    """Whether the function itself shards something with FSDP2: it is no model of FSDP1's, and its
+    states are what the program made of them already."""
+    path, function = access_path(node), enclosing_function(module, node)
+    sharded = module.table.calls_by_name.of(("fully_shard",))
+    return path is not None and any(
+        enclosing_function(module, call) is function
+        and any(access_path(given) == path for given in call.args[:1])
+        for call in sharded
+    )
