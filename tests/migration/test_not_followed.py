@@ -129,8 +129,11 @@ def test_what_such_an_object_has_itself_is_its_own() -> None:
     ids=["by name", "attributes by name", "a thread", "a table"],
 )
 def test_what_may_be_anything_is_named(program: str, line: int) -> None:
-    _, said = run(program)
-    assert said == [f"{ANYTHING} train.py:{line}"]
+    after, said = run(program)
+    if '"model"' in program or "'model'" in program:  # it is called one: marked
+        assert "its state has this rank's pieces" in " ".join(after["train.py"].split())
+    else:
+        assert said == [f"{ANYTHING} train.py:{line}"]
 
 
 @pytest.mark.parametrize(

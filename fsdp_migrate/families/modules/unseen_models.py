@@ -21,10 +21,12 @@ from fsdp_migrate.fsdp1.site import Site
 from fsdp_migrate.planning.context import Study
 from fsdp_migrate.planning.model import Decision
 from fsdp_migrate.syntax.expressions import last_name
+from fsdp_migrate.syntax.trees import walk
 
 INNER = Construct.parse("inner module of an unseen model")
 STATE = Construct.parse("state of an unseen model")
 LOAD = Construct.parse("state loaded into an unseen model")
+CONTEXT = "state_dict_type"
 NAMED = re.compile(r"model|net", re.I)
 REVIEWS = {
     INNER: "if this is a sharded model, it has no inner module now: it is the module itself",
@@ -62,8 +64,44 @@ def _find(name: str, construct: Construct, study: Study, module: Module) -> Iter
         if not isinstance(attribute.ctx, ast.Load) or not NAMED.search(last_name(node)):
             continue
         known = model_values.models(study.values(node, module), study.tracer)
-        if not known and may_be_anything(node, module, study):
-            yield Site(construct, module, attribute, attribute, node)
+        if known or _is_asked_about(attribute, module) or _is_wrapped_later(node, module, study):
+            continue
+        if may_be_anything(node, module, study):
+            called = module.table.parents[attribute]
+            is_call = isinstance(called, ast.Call) and called.func is attribute
+            place = called if is_call and isinstance(called, ast.Call) else attribute
+            yield Site(construct, module, place, attribute, node)
+
+
+def _is_asked_about(attribute: ast.Attribute, module: Module) -> bool:
+    """Whether a condition around a use asks what the object is, by its class or its attributes, or
+    a context says which kind of state it gives."""
+    path = access_path(attribute.value)
+    child: ast.AST = attribute
+    for parent in module.table.ancestors(attribute):
+        if isinstance(parent, (ast.If, ast.IfExp)) and child is not parent.test:
+            for call in (node for node in walk(parent.test) if isinstance(node, ast.Call)):
+                if any(access_path(given) == path for given in call.args):
+                    return True
+        for item in parent.items if isinstance(parent, ast.With) else ():
+            if last_name(getattr(item.context_expr, "func", item.context_expr)) == CONTEXT:
+                return True
+        child = parent
+    return False
+
+
+def _is_wrapped_later(node: ast.expr, module: Module, study: Study) -> bool:
+    """Whether the function itself shards it further down: ``net.load_state_dict(state)``, and then
+    ``FSDP(net)``."""
+    path, function = access_path(node), enclosing_function(module, node)
+    return any(
+        c.module is module
+        and c.has_module
+        and access_path(c.wrapped) == path
+        and enclosing_function(module, c.call) is function
+        and c.call.lineno > node.lineno
+        for c in study.constructors.values()
+    )
 
 
 def decide_unseen(site: Site, study: Study, rule: str) -> Decision:
