@@ -130,7 +130,7 @@ def test_what_such_an_object_has_itself_is_its_own() -> None:
 )
 def test_what_may_be_anything_is_named(program: str, line: int) -> None:
     after, said = run(program)
-    if '"model"' in program or "'model'" in program:  # it is called one: marked
+    if "trainer.model" in program:  # it is called one: marked
         assert "its state has this rank's pieces" in " ".join(after["train.py"].split())
     else:
         assert said == [f"{ANYTHING} train.py:{line}"]
