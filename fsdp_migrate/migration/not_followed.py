@@ -7,18 +7,12 @@ import re
 from collections.abc import Iterator
 from functools import partial
 
-from fsdp_migrate.analysis.flow import access_path
 from fsdp_migrate.analysis.module import Module
-from fsdp_migrate.analysis.tracing import configured
-from fsdp_migrate.analysis.values import Display, External, Made, Unknown, Value
+from fsdp_migrate.analysis.values import Display, External, Unknown
 from fsdp_migrate.families.checkpoints import copied_models
-from fsdp_migrate.families.modules import exact_classes, replaced_parameters
+from fsdp_migrate.families.modules import exact_classes, replaced_parameters, unseen_models
 from fsdp_migrate.families.modules.dispatched import dispatched_calls
-from fsdp_migrate.families.parameters import (
-    clips,
-    distant_optimizers,
-    vectors,
-)
+from fsdp_migrate.families.parameters import clips, distant_optimizers, vectors
 from fsdp_migrate.families.parameters.parameter_loops import METHODS
 from fsdp_migrate.families.parameters.parameter_owners import models_of_list
 from fsdp_migrate.families.wrapping.sharded_parts import sharded_parts
@@ -27,26 +21,19 @@ from fsdp_migrate.fsdp1 import (
     class_questions,
     model_attributes,
     model_values,
-    possible_models,
     unfollowed,
 )
-from fsdp_migrate.fsdp1.references import enclosing_function
 from fsdp_migrate.planning.context import Study
 from fsdp_migrate.planning.result import NotFollowed
 from fsdp_migrate.syntax.expressions import given_arguments, last_name
-from fsdp_migrate.syntax.kinds import of_kind
 
 STATES = frozenset({"state_dict", "load_state_dict"})
 OF_PARAMETERS = clips.TORCH_CLIP | vectors.FUNCTIONS
 # What FSDP1 had its own way for: states, averages of parameters, gradients.
 HANDLING = re.compile(r"save|load|state|checkpoint|ckpt|ema|average|clip|grad", re.I)
-NAMED = re.compile(r"model|net", re.I)
 ANYTHING = "a state is asked of what may be a model, or anything else"
 LOADED = "whole tensors may be loaded into what may be a sharded model, which stops the program"
-INNER = (
-    "an inner module is asked of what may be a sharded model, which has none, and is an error then"
-)
-BY_LINE = frozenset({ANYTHING, LOADED, INNER})  # the rest is named once in a file
+BY_LINE = frozenset({ANYTHING, LOADED})  # the rest is named once in a file
 
 
 def places(study: Study) -> list[NotFollowed]:
@@ -57,10 +44,14 @@ def places(study: Study) -> list[NotFollowed]:
     every, _ = study.found or ([], set())
     sites = {node for site in every for node in (site.receiver, site.node)}
     found: dict[tuple[Module, str, int], NotFollowed] = {}
-    for constructor, name in distant_optimizers.find_unseen_wraps(study):
+    for constructor, around in distant_optimizers.unseen_wraps(study):
         line, _ = constructor.module.position(constructor.call)
+        name = distant_optimizers.called_by(around, constructor.module)
         why = f"an optimizer that is built before {name}() is called, out of sight, trains nothing"
-        found[constructor.module, why, line] = NotFollowed(constructor.module.display, line, why)
+        if constructor.wrapped not in sites:
+            found[constructor.module, why, line] = NotFollowed(
+                constructor.module.display, line, why
+            )
     holders = unfollowed.Ways(partial(_is_holder, study), study.tracer)
     for module in study.project.modules:
         for node, why in _unfollowed(module, study, holders):
@@ -103,26 +94,12 @@ def _holders(
         node = attribute.value
         if why := holders.made_of(node, module):
             yield node, why
-        elif attribute.attr in STATES and _may_be_anything(node, module, study):
+        elif attribute.attr in STATES and unseen_models.may_be_anything(node, module, study):
             yield node, ANYTHING if attribute.attr == "state_dict" else LOADED
-    yield from _inner_modules(module, study)
     for call in model_attributes.calls_about_states(study.tracer, module):
         for node in given_arguments(call):
             if why := holders.made_of(node, module):
                 yield call, why
-
-
-def _inner_modules(module: Module, study: Study) -> Iterator[tuple[ast.expr, str]]:
-    """``self.runner.model.module`` of what nothing tells, in a file that wraps models."""
-    if not any(c.module is module for c in study.constructors.values()):
-        return
-    for attribute in module.table.attributes_by_name.named("module"):
-        node = attribute.value
-        if not isinstance(attribute.ctx, ast.Load) or not NAMED.search(last_name(node)):
-            continue
-        known = model_values.models(study.values(node, module), study.tracer)
-        if not known and _may_be_anything(node, module, study):
-            yield node, INNER
 
 
 def _parameters(module: Module, study: Study) -> Iterator[tuple[ast.expr, str]]:
@@ -195,33 +172,3 @@ def _own_methods(study: Study) -> frozenset[str]:
         for method in getattr(cls, "body", ())
         if isinstance(method, ast.FunctionDef) and not method.name.startswith("_")
     ) - {"forward", "train", "eval"}
-
-
-def _may_be_anything(node: ast.expr, module: Module, study: Study) -> bool:
-    """Whether nothing tells that something is no model: neither its values nor its name."""
-    if unfollowed.OTHER_OBJECTS.search(ast.unparse(node)) or _is_fsdp2s(node, module):
-        return False
-    values = study.values(node, module)
-    by_name = any(isinstance(v, Made) and v.made_by == "builtins.getattr" for v in values)
-    by_name = by_name or any(_is_configured_elsewhere(v, study) for v in values)
-    return by_name or bool(possible_models.may_be(node, module, study.tracer))
-
-
-def _is_configured_elsewhere(value: Value, study: Study) -> bool:
-    """Whether hydra makes something of what no configuration in sight names."""
-    if not isinstance(value, Made) or value.made_by not in configured.CALLING:
-        return False
-    names = configured.names_of(of_kind(value.node, ast.Call), study.project)
-    return not names or "" in names
-
-
-def _is_fsdp2s(node: ast.expr, module: Module) -> bool:
-    """Whether the function itself shards something with FSDP2: it is no model of FSDP1's, and its
-    states are what the program made of them already."""
-    path, function = access_path(node), enclosing_function(module, node)
-    sharded = module.table.calls_by_name.of(("fully_shard",))
-    return path is not None and any(
-        enclosing_function(module, call) is function
-        and any(access_path(given) == path for given in call.args[:1])
-        for call in sharded
-    )

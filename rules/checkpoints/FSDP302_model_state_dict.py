@@ -14,6 +14,7 @@ from fsdp_migrate.families.checkpoints import (
     snapshots,
     state_dict_settings,
 )
+from fsdp_migrate.families.modules import unseen_models
 from fsdp_migrate.families.wrapping import gathered, meshes, strategies
 from fsdp_migrate.families.wrapping.sharded_parts import sharded_parts
 from fsdp_migrate.fsdp1 import declared
@@ -29,8 +30,8 @@ from fsdp_migrate.planning.shard_plan import DCP
 RULE = Rule(
     code="FSDP302",
     name="model_state_dict",
-    handles=("FullyShardedDataParallel.state_dict",),
-    finders=(Finder(120, holders.find_calls_on_holders),),
+    handles=("FullyShardedDataParallel.state_dict", "state of an unseen model"),
+    finders=(Finder(120, holders.find_calls_on_holders), Finder(241, unseen_models.find_states)),
 )
 
 STATE, COPY = "a state that may hold the parameters", Form("a copy of the state")
@@ -38,6 +39,8 @@ APART = "a state with copies of what is sharded alone"  # FSDP1's held the very 
 
 
 def decide(site: Site, study: Study) -> Decision:
+    if site.construct == unseen_models.STATE:
+        return unseen_models.decide_unseen(site, study, RULE.code)
     found = study.models(site.subject, site.module)
     parts = sharded_parts(site.subject, site.module, study)
     models = parts.constructors or found.constructors

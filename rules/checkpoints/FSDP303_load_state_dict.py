@@ -11,6 +11,7 @@ from fsdp_migrate.families.checkpoints import (
     state_dict_settings,
     training_order,
 )
+from fsdp_migrate.families.modules import unseen_models
 from fsdp_migrate.families.wrapping import gathered
 from fsdp_migrate.families.wrapping.sharded_parts import sharded_parts
 from fsdp_migrate.fsdp1.site import Site
@@ -19,7 +20,7 @@ from fsdp_migrate.planning.edits import Code, code, join
 from fsdp_migrate.planning.forms import Form
 from fsdp_migrate.planning.model import Constructor, Decision
 from fsdp_migrate.planning.proposal import Proposal
-from fsdp_migrate.planning.rule import Rule
+from fsdp_migrate.planning.rule import Finder, Rule
 from fsdp_migrate.planning.shard_plan import DCP
 from fsdp_migrate.syntax.expressions import bind_arguments
 from fsdp_migrate.syntax.kinds import present
@@ -27,7 +28,8 @@ from fsdp_migrate.syntax.kinds import present
 RULE = Rule(
     code="FSDP303",
     name="load_state_dict",
-    handles=("FullyShardedDataParallel.load_state_dict",),
+    handles=("FullyShardedDataParallel.load_state_dict", "state loaded into an unseen model"),
+    finders=(Finder(242, unseen_models.find_loads),),
 )
 
 # Each rank takes its own part of its own state, buffers that differ from rank to rank included.
@@ -35,6 +37,8 @@ BY_ENTRY = Form("a load that shards every entry by itself")
 
 
 def decide(site: Site, study: Study) -> Decision:
+    if site.construct == unseen_models.LOAD:
+        return unseen_models.decide_unseen(site, study, RULE.code)
     held = sharded_parts(site.subject, site.module, study)
     found = study.models(site.subject, site.module)
     models = held.constructors or found.constructors

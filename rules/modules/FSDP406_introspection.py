@@ -2,6 +2,7 @@
 
 import ast
 
+from fsdp_migrate.families.modules import unseen_models
 from fsdp_migrate.families.modules.inner_modules import decide_inner_module
 from fsdp_migrate.families.modules.process_groups import METHODS, decide_group
 from fsdp_migrate.families.names.prefix_strings import (
@@ -14,7 +15,7 @@ from fsdp_migrate.fsdp1.site import Site
 from fsdp_migrate.planning.context import Study
 from fsdp_migrate.planning.edits import code
 from fsdp_migrate.planning.model import Decision
-from fsdp_migrate.planning.rule import Rule
+from fsdp_migrate.planning.rule import Finder, Rule
 from fsdp_migrate.syntax.expressions import bind_arguments
 
 RULE = Rule(
@@ -32,11 +33,15 @@ RULE = Rule(
         "string(_flat_param)",
         "FullyShardedDataParallel.check_is_root",
         "private:_common_utils.clean_tensor_name",
+        "inner module of an unseen model",
     ),
+    finders=(Finder(240, unseen_models.find_inner_modules),),
 )
 
 
 def decide(site: Site, study: Study) -> Decision:
+    if site.construct == unseen_models.INNER:
+        return unseen_models.decide_unseen(site, study, RULE.code)
     if site.construct.kind is ConstructKind.STRING:
         return decide_prefix_string(site, study)
     if site.construct.last == "clean_tensor_name":

@@ -7,6 +7,7 @@ from fsdp_migrate.families.parameters import attributes, distant_optimizers, ear
 from fsdp_migrate.families.training_loop import early_optimizers, late_optimizers
 from fsdp_migrate.families.training_loop.gathered_roots import reshard_line
 from fsdp_migrate.families.training_loop.later_wraps import wrapping_constructors
+from fsdp_migrate.fsdp1.references import enclosing_function
 from fsdp_migrate.fsdp1.site import Site
 from fsdp_migrate.planning.context import Study
 from fsdp_migrate.planning.model import Constructor, Decision
@@ -19,18 +20,22 @@ RULE = Rule(
     handles=(
         *("early optimizer", "distant optimizer"),
         *("early parameters", "kept parameters", "late optimizer"),
+        "model of unseen callers",
     ),
     finders=(
         Finder(10, early_optimizers.find_early_optimizers, always=True),
         Finder(15, distant_optimizers.find_distant_optimizers),
         Finder(20, early_parameters.find_early_parameters, always=True),
         Finder(40, late_optimizers.find_late_optimizers),
+        Finder(235, in_project=distant_optimizers.find_unseen_wraps),
         Finder(230, in_project=early_parameters.find_kept_parameters),
     ),
 )
 
 
 def decide(site: Site, study: Study) -> Decision:
+    if site.construct == distant_optimizers.UNSEEN:
+        return _unseen(site, study)
     if site.construct == late_optimizers.CONSTRUCT:
         return _late(site, site.call, study)
     if site.construct == early_parameters.IN_MODELS:
@@ -89,6 +94,17 @@ def _distant(site: Site, study: Study) -> Decision:
     else:
         return study.left(site, RULE.code, reason, advice, models=found.constructors, quiet=True)
     return study.rewritten(site, RULE.code, message, models=found.constructors, review=review)
+
+
+def _unseen(site: Site, study: Study) -> Decision:
+    """A model of callers that are not in sight, which may have an optimizer already."""
+    models = frozenset(c for c in study.constructors.values() if c.call is site.receiver)
+    around = getattr(enclosing_function(site.module, site.node), "name", "")
+    review = (
+        f"an optimizer that is built before {around}() is called, "
+        "out of sight, trains nothing: FSDP1 kept its parameters with use_orig_params=True"
+    )
+    return study.rewritten(site, RULE.code, "kept", models=models, review=review)
 
 
 def _kept(site: Site, study: Study) -> Decision:

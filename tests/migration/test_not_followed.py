@@ -129,8 +129,11 @@ def test_what_such_an_object_has_itself_is_its_own() -> None:
     ids=["by name", "attributes by name", "a thread", "a table"],
 )
 def test_what_may_be_anything_is_named(program: str, line: int) -> None:
-    _, said = run(program)
-    assert said == [f"{ANYTHING} train.py:{line}"]
+    after, said = run(program)
+    if "trainer.model" in program:  # it is called one: marked
+        assert "its state has this rank's pieces" in " ".join(after["train.py"].split())
+    else:
+        assert said == [f"{ANYTHING} train.py:{line}"]
 
 
 @pytest.mark.parametrize(
@@ -257,7 +260,13 @@ def test_a_load_into_what_may_be_a_model_is_named_at_its_own_line(strict: str) -
         "    return state, missing\n\n\nLOADERS = {'plain': load}\nmodel = FSDP(net)\n"
         "LOADERS[name](path, model)\n"
     )
-    _, said = run(load)
+    after, said = run(load)  # in a file that shards models, of what is called one: marked
+    text = " ".join(after["train.py"].replace("#", " ").split())
+    assert "its state has this rank's pieces now" in text
+    assert "it takes no whole tensors now" in text
+    assert not said
+    after, said = run(load.replace("model.", "it.").replace(", model):", ", it):"))
+    assert "TODO" not in after["train.py"]
     assert f"{ANYTHING} train.py:6" in said
     assert any("whole tensors" in line.lower() and "train.py:7" in line for line in said)
 
@@ -293,16 +302,16 @@ class Strategy:
     def module(self):
         return {given}
 """
-INNER = "An inner module is asked of what may be a sharded model"
+INNER = "If this is a sharded model, it has no inner module now"
 
 
 @pytest.mark.parametrize("given", ["self.runner.model.module", "self.net.module"])
-def test_an_inner_module_of_what_nothing_tells_is_named(given: str) -> None:
-    _, said = run(STRATEGY.format(given=given))
-    assert any(line.startswith(INNER) for line in said)
+def test_an_inner_module_of_what_nothing_tells_is_marked(given: str) -> None:
+    after, _ = run(STRATEGY.format(given=given))
+    assert INNER in " ".join(after["train.py"].replace("#", " ").split())
 
 
 @pytest.mark.parametrize("given", ["self.runner.module", "self.spec.module", "node.module"])
 def test_a_module_of_another_object_is_not(given: str) -> None:
-    _, said = run(STRATEGY.format(given=given))
-    assert not any(line.startswith(INNER) for line in said)
+    after, _ = run(STRATEGY.format(given=given))
+    assert INNER not in " ".join(after["train.py"].replace("#", " ").split())

@@ -35,6 +35,7 @@ from fsdp_migrate.syntax.kinds import method_of
 from fsdp_migrate.syntax.trees import FUNCTIONS, block_of
 
 CONSTRUCT = Construct.parse("distant optimizer")
+UNSEEN = Construct.parse("model of unseen callers")
 Place = tuple[ast.Call, Module]
 
 
@@ -184,7 +185,16 @@ def _is_made_anew(call: ast.Call, module: Module, wraps: set[Constructor], study
     return False
 
 
-def find_unseen_wraps(study: Study) -> Iterator[tuple[Constructor, str]]:
+def find_unseen_wraps(study: Study) -> Iterator[Site]:
+    """Sites for models that are parameters of a method which no call in sight leads to. The
+    project itself calls it, by a registry or a base class, as it does not call a function."""
+    for constructor, around in unseen_wraps(study):
+        if _class_of_method(around, constructor.module) and around.name != "__init__":
+            given = constructor.wrapped
+            yield Site(UNSEEN, constructor.module, given, given, constructor.call)
+
+
+def unseen_wraps(study: Study) -> Iterator[tuple[Constructor, ast.FunctionDef]]:
     """The constructors of a model that is a parameter of a function which nobody in sight calls,
     and the function around each, where no optimizer in sight gets the model: one may be built
     before."""
@@ -196,9 +206,18 @@ def find_unseen_wraps(study: Study) -> Iterator[tuple[Constructor, str]]:
             continue
         given = study.values(constructor.wrapped, constructor.module)
         if any(_comes_from_outside(v, constructor, study) for v in given):
-            within = constructor.module.table.parents.get(around)
-            is_class = around.name == "__init__" and isinstance(within, ast.ClassDef)
-            yield constructor, getattr(within if is_class else around, "name", "")
+            yield constructor, around
+
+
+def called_by(around: ast.FunctionDef, module: Module) -> str:
+    """The name by which a function is called: that of the class, of its ``__init__``."""
+    cls = _class_of_method(around, module)
+    return cls.name if cls is not None and around.name == "__init__" else around.name
+
+
+def _class_of_method(around: ast.FunctionDef, module: Module) -> ast.ClassDef | None:
+    within = module.table.parents.get(around)
+    return within if isinstance(within, ast.ClassDef) else None
 
 
 def _comes_from_outside(value: Value, constructor: Constructor, study: Study) -> bool:

@@ -1,0 +1,142 @@
+"""What may be a sharded model, or anything else, in a file that shards models:
+``self.runner.model``, of which no assignment is in sight.
+
+What is asked of it there would stop the program, or save pieces, if it is one. No form would be
+right for all that it may be: the place is marked.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+
+from fsdp_migrate.analysis.flow import access_path
+from fsdp_migrate.analysis.module import Module
+from fsdp_migrate.analysis.tracing import configured
+from fsdp_migrate.analysis.values import Made, Value
+from fsdp_migrate.fsdp1 import model_values, possible_models, unfollowed
+from fsdp_migrate.fsdp1.construct import Construct
+from fsdp_migrate.fsdp1.references import enclosing_function
+from fsdp_migrate.fsdp1.site import Site
+from fsdp_migrate.planning.context import Study
+from fsdp_migrate.planning.model import Decision
+from fsdp_migrate.syntax.expressions import last_name
+from fsdp_migrate.syntax.kinds import of_kind
+from fsdp_migrate.syntax.trees import walk
+
+INNER = Construct.parse("inner module of an unseen model")
+STATE = Construct.parse("state of an unseen model")
+LOAD = Construct.parse("state loaded into an unseen model")
+CONTEXT = "state_dict_type"
+NAMED = re.compile(r"model|net", re.I)
+REVIEWS = {
+    INNER: "if this is a sharded model, it has no inner module now: it is the module itself",
+    STATE: (
+        "if this is a sharded model, its state has this rank's pieces now: FSDP1 gave whole "
+        "tensors, as get_model_state_dict does with full_state_dict=True"
+    ),
+    LOAD: (
+        "if this is a sharded model, it takes no whole tensors now: load them with "
+        "set_model_state_dict and full_state_dict=True"
+    ),
+}
+
+
+def find_inner_modules(study: Study, module: Module) -> Iterator[Site]:
+    """A site for every ``self.runner.model.module``."""
+    yield from _find("module", INNER, study, module)
+
+
+def find_states(study: Study, module: Module) -> Iterator[Site]:
+    """A site for every ``self.runner.model.state_dict()``."""
+    yield from _find("state_dict", STATE, study, module)
+
+
+def find_loads(study: Study, module: Module) -> Iterator[Site]:
+    """A site for every ``self.runner.model.load_state_dict(state)``."""
+    yield from _find("load_state_dict", LOAD, study, module)
+
+
+def _find(name: str, construct: Construct, study: Study, module: Module) -> Iterator[Site]:
+    if not any(c.module is module for c in study.constructors.values()):
+        return
+    for attribute in module.table.attributes_by_name.named(name):
+        node = attribute.value
+        if not isinstance(attribute.ctx, ast.Load) or not NAMED.search(last_name(node)):
+            continue
+        known = model_values.models(study.values(node, module), study.tracer)
+        if known or _is_asked_about(attribute, module) or _is_wrapped_later(node, module, study):
+            continue
+        if may_be_anything(node, module, study):
+            called = module.table.parents[attribute]
+            is_call = isinstance(called, ast.Call) and called.func is attribute
+            place = called if is_call and isinstance(called, ast.Call) else attribute
+            yield Site(construct, module, place, attribute, node)
+
+
+def _is_asked_about(attribute: ast.Attribute, module: Module) -> bool:
+    """Whether a condition around a use asks what the object is, by its class or its attributes, or
+    a context says which kind of state it gives."""
+    path = access_path(attribute.value)
+    child: ast.AST = attribute
+    for parent in module.table.ancestors(attribute):
+        if isinstance(parent, (ast.If, ast.IfExp)) and child is not parent.test:
+            for call in (node for node in walk(parent.test) if isinstance(node, ast.Call)):
+                if any(access_path(given) == path for given in call.args):
+                    return True
+        for item in parent.items if isinstance(parent, ast.With) else ():
+            if last_name(getattr(item.context_expr, "func", item.context_expr)) == CONTEXT:
+                return True
+        child = parent
+    return False
+
+
+def _is_wrapped_later(node: ast.expr, module: Module, study: Study) -> bool:
+    """Whether the function itself shards it further down: ``net.load_state_dict(state)``, and then
+    ``FSDP(net)``."""
+    path, function = access_path(node), enclosing_function(module, node)
+    return any(
+        c.module is module
+        and c.has_module
+        and access_path(c.wrapped) == path
+        and enclosing_function(module, c.call) is function
+        and c.call.lineno > node.lineno
+        for c in study.constructors.values()
+    )
+
+
+def decide_unseen(site: Site, study: Study, rule: str) -> Decision:
+    models = frozenset(c for c in study.constructors.values() if c.module is site.module)
+    review = REVIEWS[site.construct]
+    return study.rewritten(site, rule, "kept", models=models, review=review)
+
+
+def may_be_anything(node: ast.expr, module: Module, study: Study) -> bool:
+    """Whether nothing tells that something is no model: neither its values nor its name."""
+    if unfollowed.OTHER_OBJECTS.search(ast.unparse(node)) or _is_fsdp2s(node, module):
+        return False
+    values = study.values(node, module)
+    by_name = any(isinstance(v, Made) and v.made_by == "builtins.getattr" for v in values)
+    by_name = by_name or any(_is_configured_elsewhere(v, study) for v in values)
+    return by_name or bool(possible_models.may_be(node, module, study.tracer))
+
+
+def _is_configured_elsewhere(value: Value, study: Study) -> bool:
+    """Whether hydra makes something of what no configuration in sight names."""
+    if not isinstance(value, Made) or value.made_by not in configured.CALLING:
+        return False
+    names = configured.names_of(of_kind(value.node, ast.Call), study.project)
+    return not names or "" in names
+
+
+def _is_fsdp2s(node: ast.expr, module: Module) -> bool:
+    """Whether the function itself shards something with FSDP2: it is no model of FSDP1's, and its
+    states are what the program made of them already."""
+    path, function = access_path(node), enclosing_function(module, node)
+    sharded = module.table.calls_by_name.of(("fully_shard",))
+    return path is not None and any(
+        enclosing_function(module, call) is function
+        and any(access_path(given) == path for given in call.args[:1])
+        for call in sharded
+    )
