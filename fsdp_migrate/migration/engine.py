@@ -11,7 +11,7 @@ from pathlib import Path, PurePath
 from fsdp_migrate import workers
 from fsdp_migrate.analysis.module import Library, Module
 from fsdp_migrate.analysis.project import Project
-from fsdp_migrate.migration import blockers, components, decide, not_followed, partial
+from fsdp_migrate.migration import blockers, components, decide, markers, not_followed, partial
 from fsdp_migrate.migration.second_run import unsettled
 from fsdp_migrate.migration.selection import UNPROVED, Key, Options, key, without
 from fsdp_migrate.planning import forms, pages, rule, support_file
@@ -226,12 +226,15 @@ def _edits(decisions: Sequence[Decision], options: Options) -> dict[Module, list
     """What is to be done to each file; why something is left is said once in each."""
     edits: dict[Module, list[Edit]] = defaultdict(list)
     said: set[tuple[Module, str]] = set()
+    said_of = markers.said_together(decisions)
     # Guards first: they stand above whatever else comes before a statement.
     for edit in partial.edits(decisions):
         edits[edit.module].append(edit)
     for decision in decisions:
-        for edit in () if decision.guard.stands else decision.edits:
-            if isinstance(edit, Mark):
+        for given in () if decision.guard.stands else decision.edits:
+            edit = given
+            if isinstance(given, Mark):
+                edit = said_of.get((given.module, given.together), given)
                 repeated = (edit.module, edit.comment) in said
                 if decision.outcome is Outcome.LEFT:
                     said.add((edit.module, edit.comment))

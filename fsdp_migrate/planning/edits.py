@@ -182,11 +182,17 @@ class MoveStatement(Edit):
 
 @dataclass(frozen=True, eq=False)
 class Mark(Edit):
-    """The marker: a comment line above the statement that holds ``node``."""
+    """The marker: a comment line above the statement that holds ``node``.
+
+    ``name`` and ``together``: where a file has many names of which the same is to be said, the
+    first marker says it of all of them, ``{names}``, and the others are not written.
+    """
 
     node: ast.AST
     code: str
     sentence: str
+    name: str = ""
+    together: str = ""
 
     @property
     def comment(self) -> str:

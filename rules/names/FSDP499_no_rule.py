@@ -1,6 +1,7 @@
 """FSDP1 names that no rule knows."""
 
 import ast
+from dataclasses import replace
 
 from fsdp_migrate.families.modules import handed_classes
 from fsdp_migrate.families.names import silent_fallbacks
@@ -20,8 +21,9 @@ from fsdp_migrate.fsdp1.site import Site
 from fsdp_migrate.fsdp1.spelled_names import COMMAND
 from fsdp_migrate.planning import string_references
 from fsdp_migrate.planning.context import Study
-from fsdp_migrate.planning.edits import code
+from fsdp_migrate.planning.edits import Mark, code
 from fsdp_migrate.planning.model import Constructor, Decision
+from fsdp_migrate.planning.prose import sentences
 from fsdp_migrate.planning.rule import Rule
 from fsdp_migrate.syntax.expressions import last_name
 from fsdp_migrate.syntax.kinds import of_kind, present
@@ -53,16 +55,33 @@ INSTEAD = {
 }
 
 
+# What is said once of many such names in a file.
+REPLACED_TOGETHER = (
+    "{names} are replaced, which a migrated model would not feel. Do what they are replaced for on "
+    "the FSDP2 model, or drop it."
+)
+PRIVATE_TOGETHER = (
+    "{names} are private to FSDP1, and know nothing of FSDP2 models. Do what they are used for on "
+    "the FSDP2 model, or drop it."
+)
+ATTRIBUTES_TOGETHER = "An FSDP2 model has none of {names}. Drop what was done with them."
+FLAT_TOGETHER = (
+    f"An FSDP2 model has no flat parameters, and so none of {{names}}. {sentences(FLAT_HELP)}"
+)
+
+
 def decide(site: Site, study: Study) -> Decision:
     if isinstance(getattr(site.reference, "ctx", None), ast.Store):
-        return study.left(
+        replaced = ast.unparse(site.reference)
+        left = study.left(
             site,
             RULE.code,
-            f"{ast.unparse(site.reference)} is replaced, which a migrated model would not feel",
+            f"{replaced} is replaced, which a migrated model would not feel",
             "do what it is replaced for on the FSDP2 model, or drop it",
             models=study.every_constructor,
             quiet=True,
         )
+        return _with_others(left, replaced, REPLACED_TOGETHER)
     kind, named = site.construct.kind, site.construct.name
     if kind is ConstructKind.ATTRIBUTE_BY_NAME:
         return _asked_by_name(named, site, study)
@@ -119,7 +138,7 @@ def decide(site: Site, study: Study) -> Decision:
                 models=_concerned(site, study),
                 review=PREFETCHING,
             )
-        return study.left(
+        left = study.left(
             site,
             RULE.code,
             reason,
@@ -127,6 +146,9 @@ def decide(site: Site, study: Study) -> Decision:
             models=_concerned(site, study) if quiet else (),
             quiet=quiet,
         )
+        if flat:
+            return _with_others(left, site.construct.last, FLAT_TOGETHER)
+        return left if name in INSTEAD else _with_others(left, name, ATTRIBUTES_TOGETHER)
     if (
         site.construct == chosen_classes.VALUE
         and study.constructors
@@ -151,7 +173,19 @@ def decide(site: Site, study: Study) -> Decision:
     if site.construct == chosen_classes.VALUE and chosen_classes.is_called(site, study):
         models = study.reached_from(site.module)  # what it makes may be taken for theirs
         return study.left(site, RULE.code, reason, help_, models=models, quiet=True)
-    return study.left(site, RULE.code, reason, help_)
+    left = study.left(site, RULE.code, reason, help_)
+    plain = kind in {ConstructKind.VALUE, ConstructKind.ISINSTANCE, ConstructKind.ANNOTATION}
+    if plain or not site.construct.is_private or site.construct.last in PRIVATE:
+        return left
+    return _with_others(left, site.construct.last, PRIVATE_TOGETHER)
+
+
+def _with_others(left: Decision, name: str, together: str) -> Decision:
+    """``left``, whose marker may be that of others as well."""
+    edits = (
+        replace(e, name=name, together=together) if isinstance(e, Mark) else e for e in left.edits
+    )
+    return replace(left, edits=tuple(edits))
 
 
 # What FSDP1 keeps of the order it gathers in: when it gathers changes no number.

@@ -234,7 +234,6 @@ NO_TESTS = {
     "of both": "assert isinstance(optimizer, (Holder, torch.optim.Optimizer))",
     "of another object": "assert isinstance(model, Holder)",
     "a branch that goes on": "if not isinstance(optimizer, Holder):\n        print('no holder')",
-    "the other way round": "assert not isinstance(optimizer, Holder)",
 }
 
 
@@ -252,3 +251,35 @@ def test_without_one_it_may_be_either(test: str) -> None:
     result, _ = migrate({"example.py": source})
     problems = [d.message for d in result.decisions if d.outcome is Outcome.LEFT]
     assert any("is of the class Holder" in each for each in problems)
+
+
+def test_a_test_tells_that_it_is_not_held() -> None:
+    test = "assert not isinstance(optimizer, Holder)"
+    source = HEAD + HOLDERS["derived"] + "\n\n" + TOLD.replace("TEST", test)
+    result, after = migrate({"example.py": source})
+    assert Outcome.LEFT not in {d.outcome for d in result.decisions}
+    assert "optimizer.inner" not in after["example.py"].split("def save", maxsplit=1)[1]
+
+
+ANOTHER = """class Scaled(Base):
+    def __init__(self, optimizer, model):
+        super().__init__(optimizer, model)
+
+    def state_dict(self):
+        return {"scale": 1.0, **self.inner.state_dict()}
+
+
+"""
+
+
+# As where every plugin of a framework has an optimizer of its own, and one function saves them.
+@pytest.mark.parametrize(
+    ("test", "left"),
+    [("assert isinstance(optimizer, Holder)", False), ("assert optimizer is not None", True)],
+)
+def test_another_holder_is_not_met_behind_a_test(test: str, left: bool) -> None:
+    told = TOLD.replace("TEST", test) + "    save(Scaled(optimizer, model), model)\n"
+    source = f"{HEAD}{HOLDERS['derived']}\n\n{ANOTHER}{told}"
+    result, _ = migrate({"example.py": source})
+    problems = [d for d in result.decisions if d.code == "FSDP304" and d.outcome is Outcome.LEFT]
+    assert bool(problems) is left

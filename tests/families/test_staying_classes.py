@@ -1,4 +1,4 @@
-"""A class derived from FSDP1's that stays: what is done to its models stays, and so do its parts."""
+"""A class derived from FSDP1's that stays: so does what is done to its models, and their parts."""
 
 from __future__ import annotations
 

@@ -313,3 +313,33 @@ def test_a_method_of_the_projects_own_puts_a_model_into_nothing(
 ) -> None:
     source = AVERAGES.format(bases=bases, update=update, more=more)
     assert markers(source, "FSDP202") == number
+
+
+# -- causes ---------------------------------------------------------------------------------------
+
+PRIVATE = "from torch.distributed.fsdp._runtime_utils import {names}\n\n\n{uses}"
+
+
+@pytest.mark.parametrize(("number", "markers"), [(1, 1), (3, 3), (4, 1), (12, 1)])
+def test_many_private_names_of_a_file_have_one_marker(number: int, markers: int) -> None:
+    names = ["_unshard", "_wait", "_start", "_reduce_grad", "_pre_forward", "_post_forward"]
+    names = (names + [f"{name}_of_units" for name in names])[:number]
+    uses = "".join(f"{name}(model)\n" for name in names)
+    source = PRIVATE.format(names=", ".join(names), uses=uses)
+    result, after = migrate({"example.py": source})
+    text = after["example.py"]
+    assert text.count("TODO(fsdp-migrate") == markers
+    assert len(result.decisions) == number  # each is a site of its own still
+    if number == 4:
+        assert "_unshard, _wait, _start and _reduce_grad are private to FSDP1" in text
+    if number == 12:
+        assert "4 more below are private to FSDP1" in " ".join(text.replace("#", "").split())
+    assert not migrate(after)[0].changes
+
+
+def test_names_that_something_else_is_said_of_have_markers_of_their_own() -> None:
+    names = ["_unshard", "_wait", "_lazy_init", "_reduce_grad", "_start"]
+    uses = "".join(f"{name}(model)\n" for name in names)
+    _, after = migrate({"example.py": PRIVATE.format(names=", ".join(names), uses=uses)})
+    assert after["example.py"].count("TODO(fsdp-migrate") == 2
+    assert "_lazy_init is private to FSDP1" in after["example.py"]
