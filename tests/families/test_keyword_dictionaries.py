@@ -308,6 +308,23 @@ LACKING = {
     ),
     "a parameter": MESH.replace("cfg):\n    mesh = None", "cfg, mesh):\n    pass"),
     "the other branch": MESH.replace("        params[", "    else:\n        params["),
+    "a loop that comes back to it": """\
+def build(nets, cfg):
+    mesh = None
+    made = []
+    for net in nets:
+        params = {"use_orig_params": True}
+        if net in cfg.replicas:
+            mesh = cfg.make_mesh(cfg.replicas)
+            params["device_mesh"] = mesh
+        net = FSDP(net, sharding_strategy=cfg.strategy, **params)
+        made.append(net)
+    return made
+""",
+    "a try that goes on": MESH.replace("    if cfg", "    try:\n     if cfg")
+    .replace("        mesh = cfg", "         mesh = cfg")
+    .replace("        params[", "         params[")
+    .replace("    return", "    except OSError:\n        pass\n    return"),
     "no None for that argument": MESH.replace('"device_mesh"', '"sync_module_states"'),
 }
 

@@ -113,6 +113,15 @@ def test_what_is_not_known_of_its_callers_takes_all_along(more: str) -> None:
     assert " shard(net" in second
 
 
+def test_a_function_that_an_import_renames_may_be_given_anything() -> None:
+    program = PROGRAM.replace("EARLY", SHARED["a precision"]).replace("LATE", "") + HANDED_ON
+    other = (
+        "from train import HALF, wrap as w\n\n\ndef other(net):\n    return w(net, None, HALF)\n"
+    )
+    _, after = migrate({"train.py": program, "other.py": other})
+    assert " shard(net" in after["train.py"].split("def written_out")[1]
+
+
 @pytest.mark.parametrize(
     ("imports", "bound"),
     [

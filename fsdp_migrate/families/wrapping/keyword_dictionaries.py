@@ -209,10 +209,21 @@ def _certain(entry: Entry, module: Module) -> Entry:
             above, beside = table.parents[first.node], table.parents[second.node]
             same = beside is table.parents[entry.statement] and isinstance(beside, ast.If)
             same = same and block_of(beside, second.node) is block_of(beside, entry.statement)
-            around = [beside, *table.ancestors(beside)]
-            if same and above in around and _line(first.node) < _line(second.node):
+            same = same and _line(first.node) < _line(second.node)
+            if same and _is_once_below(of_kind(beside, ast.If), above, module):
                 return replace(entry, is_conditional=False)
     return entry
+
+
+def _is_once_below(node: ast.If, above: ast.AST, module: Module) -> bool:
+    """Whether an ``if`` stands in a block, or in conditions of it: in no loop, which would come
+    back to it, and in no ``try`` or ``with``, which may go on behind it."""
+    for parent in module.table.ancestors(node):
+        if parent is above:
+            return True
+        if not isinstance(parent, ast.If):
+            return False
+    return False
 
 
 def check(entries: tuple[Entry, ...], constructors: Collection[Constructor]) -> None:

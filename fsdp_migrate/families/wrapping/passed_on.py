@@ -63,6 +63,8 @@ def _callers(function: ast.FunctionDef, home: Module, study: Study) -> list[Call
     called = {caller.call.func for caller in callers}
     if any(use not in called for use in _uses(function, study)):
         return None
+    if any(_is_renamed(function.name, module) for module in study.project.modules):
+        return None
     for caller in callers:
         starred = any(isinstance(arg, ast.Starred) for arg in caller.call.args)
         opened = any(keyword.arg is None for keyword in caller.call.keywords)
@@ -80,3 +82,9 @@ def _uses(function: ast.FunctionDef, study: Study) -> Iterator[ast.expr]:
         for use in (*named, *module.table.attributes_by_name.named(function.name)):
             if any(value.node is function for value in study.values(use, module)):
                 yield use
+
+
+def _is_renamed(name: str, module: Module) -> bool:
+    """Whether an import gives something of a name another one, by which it may be called."""
+    aliases = (a for statement in module.table.import_statements for a in statement.names)
+    return any(a.name == name and a.asname not in (None, name) for a in aliases)
