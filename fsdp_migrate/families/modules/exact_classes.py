@@ -15,6 +15,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from fsdp_migrate.analysis.module import Module
+from fsdp_migrate.analysis.tracing.functions import is_dataclass
 from fsdp_migrate.analysis.values import Class, Computed, External, Function, Unknown
 from fsdp_migrate.families.modules.inside_wrappers import wrapper_of
 from fsdp_migrate.families.modules.named_classes import uses_of
@@ -182,7 +183,16 @@ def sharded_classes(study: Study) -> set[ast.AST]:
         if constructor.has_module
         for cls in model_contents.contents(constructor.wrapped, constructor.module, study).classes
         for base in study.tracer.lineage(cls)
+        if not is_record(base, study)
     }
+
+
+def is_record(cls: Class, study: Study) -> bool:
+    """Whether a class is a dataclass, and derived from none of torch's: settings that a model keeps
+    are no modules."""
+    return is_dataclass(cls.node) and not any(
+        name.startswith("torch.") for name in study.tracer.external_bases(cls)
+    )
 
 
 def is_visited(node: ast.expr, study: Study, module: Module) -> bool:

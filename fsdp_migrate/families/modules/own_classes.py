@@ -9,7 +9,6 @@ this: there FSDP1 had the module inside as well.
 from __future__ import annotations
 
 import ast
-import sys
 from collections.abc import Iterable, Iterator
 
 from fsdp_migrate.analysis.flow import access_path
@@ -24,7 +23,6 @@ from fsdp_migrate.fsdp1 import api as fsdp1
 from fsdp_migrate.fsdp1 import class_questions, model_values, possible_models
 from fsdp_migrate.fsdp1.construct import Construct
 from fsdp_migrate.fsdp1.model_values import definitions
-from fsdp_migrate.fsdp1.narrowing import OTHERS
 from fsdp_migrate.fsdp1.site import Site
 from fsdp_migrate.planning.context import Study
 from fsdp_migrate.planning.model import Constructor
@@ -34,8 +32,6 @@ from fsdp_migrate.syntax.trees import FUNCTIONS
 CONSTRUCT = Construct.parse("class of a model")
 CASE = Construct.parse("case for the class of a model")
 DISPATCH = Construct.parse("dispatch on the class of a model")
-# Other engines, whose objects no FSDP1 model is made of.
-ENGINES = frozenset({"accelerate", "apex", "deepspeed", "fairscale", "horovod", "torch_xla"})
 DEPTH = 4  # functions that hand their parameters on
 UNKNOWN = "the class that is asked for is not known here"
 INNER, OUTER = "inner", "outer"
@@ -174,7 +170,7 @@ def may_be_of(
     cls: Value, models: Iterable[Constructor], study: Study, *, surely: bool = False
 ) -> bool:
     """Whether what some models are made of may be, or ``surely`` is, of a class."""
-    if isinstance(cls, External) and not _is_class_of_modules(cls.name):
+    if isinstance(cls, External) and not own_classes_of_parts.is_class_of_modules(cls.name):
         return False
     for constructor in models:
         wrapped = [v for w, m in wrapped_by(constructor, study) for v in study.values(w, m)]
@@ -188,13 +184,6 @@ def may_be_of(
 
 def _is_nothing(value: Value) -> bool:
     return isinstance(value, Constant)
-
-
-def _is_class_of_modules(name: str) -> bool:
-    root = name.partition(".")[0]
-    if name in OTHERS or fsdp1.is_alike(name) or root in ENGINES | sys.stdlib_module_names:
-        return False
-    return root != "builtins" and (root != "torch" or name.startswith("torch.nn."))
 
 
 def _may_be(value: Value, cls: Value, study: Study, *, surely: bool) -> bool:

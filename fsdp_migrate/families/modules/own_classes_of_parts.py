@@ -8,6 +8,7 @@ what stands in ``self.blocks`` was its wrapper.
 from __future__ import annotations
 
 import ast
+import sys
 from collections.abc import Iterable, Iterator
 
 from fsdp_migrate.analysis.module import Module
@@ -16,7 +17,9 @@ from fsdp_migrate.families.modules import exact_classes
 from fsdp_migrate.families.wrapping import model_contents, named_units, policies
 from fsdp_migrate.families.wrapping.policies import Kind, Policy
 from fsdp_migrate.families.wrapping.sharded_parts import sharded_parts
+from fsdp_migrate.fsdp1 import api as fsdp1
 from fsdp_migrate.fsdp1.model_values import definitions
+from fsdp_migrate.fsdp1.narrowing import OTHERS
 from fsdp_migrate.planning.context import Study
 from fsdp_migrate.planning.model import Constructor
 from fsdp_migrate.syntax.expressions import holder_of_attributes
@@ -26,6 +29,8 @@ from fsdp_migrate.syntax.scopes import Kind as Bound
 GOING_OVER = frozenset({"enumerate", "iter", "list", "reversed", "tuple", "zip"})
 PARTS = frozenset({"children", "items", "named_children", "values"})
 DEPTH = 4
+# Other engines, whose objects no FSDP1 model is made of.
+ENGINES = frozenset({"accelerate", "apex", "deepspeed", "fairscale", "horovod", "torch_xla"})
 
 
 def whole_of(
@@ -97,7 +102,19 @@ def _held_by(node: ast.expr, study: Study, module: Module, depth: int) -> frozen
 
 def may_be_unit(cls: Value, models: Iterable[Constructor], study: Study) -> bool:
     """Whether modules of a class may have been wrapped by themselves, by a policy."""
+    if isinstance(cls, External) and not is_class_of_modules(cls.name):
+        return False
+    if isinstance(cls, Class) and exact_classes.is_record(cls, study):
+        return False
     return any(c.may_have("auto_wrap_policy") and _picks(c, cls, study) for c in models)
+
+
+def is_class_of_modules(name: str) -> bool:
+    """Whether a class from outside may be one of modules that FSDP1 wrapped."""
+    root = name.partition(".")[0]
+    if name in OTHERS or fsdp1.is_alike(name) or root in ENGINES | sys.stdlib_module_names:
+        return False
+    return root != "builtins" and (root != "torch" or name.startswith("torch.nn."))
 
 
 def _picks(constructor: Constructor, cls: Value, study: Study) -> bool:
