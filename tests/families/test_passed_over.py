@@ -94,3 +94,37 @@ def test_more_than_a_clause_holds_the_model_back() -> None:
     source = PROGRAM.format(check=check, use=USES["apply"])
     _, after = migrate({"train.py": source})
     assert unmarked(after["train.py"]) == source
+
+
+BOTH = """\
+from torch.distributed.fsdp import FSDPModule, FullyShardedDataParallel as FSDP
+
+
+def build(net):
+    model = FSDP(net)
+    for m in model.modules():
+        LOOP
+    return model
+"""
+
+
+@pytest.mark.parametrize("classes", ["(FSDP, FSDPModule)", "(FSDPModule, FSDP)"])
+@pytest.mark.parametrize(
+    "loop",
+    [
+        "if not isinstance(m, CLASSES):\n            m.reset()",
+        "if isinstance(m, CLASSES):\n            continue\n        m.reset()",
+        "if m.training and not isinstance(m, CLASSES):\n            m.reset()",
+    ],
+)
+def test_units_of_fsdp2_that_are_passed_over_with_wrappers(loop: str, classes: str) -> None:
+    source = BOTH.replace("LOOP", loop.replace("CLASSES", classes))
+    _, after = migrate({"example.py": source})
+    assert unmarked(after["example.py"]) == source
+    assert "# TODO(fsdp-migrate FSDP404): Units of FSDP2 models" in after["example.py"]
+
+
+def test_units_that_are_picked_are_those_of_either() -> None:
+    loop = "if isinstance(m, (FSDP, FSDPModule)):\n            m.reset()"
+    _, after = migrate({"example.py": BOTH.replace("LOOP", loop)})
+    assert "        if isinstance(m, FSDPModule):\n" in after["example.py"]

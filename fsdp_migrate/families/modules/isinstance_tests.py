@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from fsdp_migrate.analysis.module import Module
 from fsdp_migrate.families.modules import exact_classes
 from fsdp_migrate.fsdp1 import unwrapping
+from fsdp_migrate.fsdp1.api import is_fsdp2_class
 from fsdp_migrate.fsdp1.site import Site
 from fsdp_migrate.planning.context import Study
 from fsdp_migrate.planning.edits import code, join
@@ -61,6 +62,16 @@ def decide_passed_over(site: Site, models: frozenset[Constructor], study: Study)
         return None
     if _stops_there(holder, site.module):
         return None
+    if any(_is_fsdp2s(other, site, study) for other in unwrapping.others(check, site.reference)):
+        return study.left(
+            site,
+            RULE,
+            "units of FSDP2 models are passed over here, of FSDP1's only their wrappers, and what "
+            "is migrated would be passed over with the former",
+            "say which modules are meant, without a question for their wrappers",
+            models=models,
+            quiet=True,
+        )
     proposal = study.proposal()
     message = "gone: no module comes by as a wrapper and once more inside of it"
     if write_as_false(check, site, proposal):
@@ -73,6 +84,10 @@ def decide_passed_over(site: Site, models: frozenset[Constructor], study: Study)
         models=models,
         quiet=True,
     )
+
+
+def _is_fsdp2s(node: ast.expr, site: Site, study: Study) -> bool:
+    return any(map(is_fsdp2_class, study.external(node, site.module)))
 
 
 def _is_negated(check: ast.expr, module: Module) -> bool:
