@@ -2,7 +2,7 @@
 
 ``hydra.utils.instantiate(cfg.wrapper, model=model)`` calls what the files have as ``_target_``
 below ``wrapper:``, or in a file of the group ``wrapper``. Lines are read as text, which is enough
-for that and takes a fiftieth of the time.
+for that and needs no library.
 """
 
 from __future__ import annotations

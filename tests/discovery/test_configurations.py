@@ -130,6 +130,27 @@ def test_the_model_is_followed(tmp_path: Path, run: Command) -> None:
     assert "get_model_state_dict(model, options=StateDictOptions(full_state_dict=True))" in text
 
 
+BRANCHES = """\
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+
+def shard(model, device, kind="full"):
+    if kind == "none":
+        return model
+    return FSDP(model, device_id=device)
+"""
+
+
+@pytest.mark.parametrize(("given", "sharded"), [("net, 0", True), ("net, 0, 'none'", False)])
+def test_arguments_by_place_come_behind_the_configuration(
+    tmp_path: Path, run: Command, given: str, sharded: bool
+) -> None:
+    text = TRAIN.replace('net, device="cuda"', given)
+    tree = project(tmp_path, **{"package/wrapping.py": BRANCHES, "train.py": text})
+    run("rewrite", tree)
+    assert ("get_model_state_dict" in (tree / "train.py").read_text()) is sharded
+
+
 def test_another_function_gives_another_model(tmp_path: Path, run: Command) -> None:
     other = CONFIG.replace("wrapping.shard", "wrapping.plain")
     tree = project(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Hashable, Iterator
+from functools import cached_property
 
 from fsdp_migrate.analysis.module import Module
 from fsdp_migrate.analysis.tracing import configured
@@ -194,8 +195,12 @@ class CallGraph:
 
     def _configured(self, function: ast.FunctionDef | ast.AsyncFunctionDef) -> Iterator[CallSite]:
         """``hydra.utils.instantiate(cfg.wrapper, x)`` calls ``function(x)``."""
-        for call, module in configured.calling(function, self.index, self.tracer.project):
+        for call, module in self._by_hydra.get(function, ()):
             yield CallSite(call, module, bound=False, configured=True)
+
+    @cached_property
+    def _by_hydra(self) -> dict[ast.AST, list[tuple[ast.Call, Module]]]:
+        return configured.calls_by_function(self.index, self.tracer.project)
 
     def _through_partials(
         self, function: ast.FunctionDef | ast.AsyncFunctionDef

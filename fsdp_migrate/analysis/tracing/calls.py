@@ -367,6 +367,15 @@ class Calls:
             for site in sites
             if site.spawned
             or not self.branches.passes_by(
-                self._frame(site.call, site.module, function, None, site.partial), used, module
+                self._frame(
+                    site.call,
+                    site.module,
+                    function,
+                    None,
+                    site.partial,
+                    by_hydra=site.configured,
+                ),
+                used,
+                module,
             )
         ]

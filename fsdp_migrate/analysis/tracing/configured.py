@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+from collections import defaultdict
 
 from fsdp_migrate.analysis.module import Module
 from fsdp_migrate.analysis.project import Project
@@ -35,15 +35,16 @@ def names_of(call: ast.Call, project: Project) -> tuple[str, ...]:
     return project.library.configured.get(key, ()) if key else ()
 
 
-def calling(
-    function: ast.FunctionDef | ast.AsyncFunctionDef, index: ProjectIndex, project: Project
-) -> Iterator[tuple[ast.Call, Module]]:
-    """The calls of hydra's that may call a function."""
-    for call, module in index.calls_named(*NAMES):
-        if not project.external(call.func, module) & CALLING:
-            continue
-        if any(f.node is function for f in called_by(call, module, project)[0]):
-            yield call, module
+def calls_by_function(
+    index: ProjectIndex, project: Project
+) -> dict[ast.AST, list[tuple[ast.Call, Module]]]:
+    """The calls of hydra's that may call a function, by each that one may."""
+    found: dict[ast.AST, list[tuple[ast.Call, Module]]] = defaultdict(list)
+    for call, module in index.calls_named(*NAMES) if project.mentions("hydra") else ():
+        if project.external(call.func, module) & CALLING:
+            for function in called_by(call, module, project)[0]:
+                found[function.node].append((call, module))
+    return found
 
 
 def _function(name: str, module: Module, project: Project) -> Function | None:
