@@ -31,7 +31,7 @@ from fsdp_migrate.families.training_loop.training_before import (
 from fsdp_migrate.families.wrapping import strategies
 from fsdp_migrate.fsdp1.site import Site
 from fsdp_migrate.planning.context import Study
-from fsdp_migrate.planning.model import Decision
+from fsdp_migrate.planning.model import Constructor, Decision
 from fsdp_migrate.syntax.expressions import names_in
 from fsdp_migrate.syntax.trees import walk
 
@@ -40,6 +40,12 @@ RULE = "FSDP408"
 STALE = (  # what to review of writing to a model that no backward goes through
     "after an evaluation of this model, FSDP1 lost what was written to its root's parameters, for "
     "no backward had freed them; now the next evaluation sees it"
+)
+
+
+MIXED = (
+    "under NO_SHARD, FSDP1's parameters were whole tensors here, and combined with those of a "
+    "plain model; no DTensor does: take to_local() of them"
 )
 
 
@@ -83,8 +89,12 @@ def decide_update(site: Site, study: Study) -> Decision:
     # Parameters of an FSDP1 model and of an FSDP2 model do not mix: all of them or none.
     together = (site.subject, *looped.values())
     models = frozenset(c for m in together for c in sharded(m, site.module, study))
+    mixed = MIXED if _mixes_with_plain(site, models, study) else ""
     if not may_stay_gathered(models, study):
-        return study.kept_as_is(site, RULE, "kept, on sharded parameters", models=models)
+        message = "kept, on sharded parameters"
+        if mixed:
+            return study.rewritten(site, RULE, message, models=models, review=mixed)
+        return study.kept_as_is(site, RULE, message, models=models)
     changed = [sharded(m, site.module, study) for m in models_changed(site.expression, site.module)]
     review = ""
     of_each = [sharded(m, site.module, study) for m in looped.values()]
@@ -93,7 +103,21 @@ def decide_update(site: Site, study: Study) -> Decision:
         review = STALE
     elif may_be_evaluated(frozenset().union(*changed), study) and not _was_trained(site, study):
         review = LATE
+    review = "; ".join(filter(None, (review, mixed)))
     return resharded_first(site, looped.values(), study, RULE, models=models, review=review)
+
+
+def _mixes_with_plain(site: Site, models: frozenset[Constructor], study: Study) -> bool:
+    """Whether a loop goes over the parameters of a plain model as well, and the others may be
+    whole on every rank: of pieces FSDP1 would have failed there."""
+    if not any("NO_SHARD" in strategies.possible(model, study) for model in models):
+        return False
+    return any(
+        isinstance(method := getattr(node, "func", None), ast.Attribute)
+        and method.attr in METHODS
+        and not sharded(method.value, site.module, study)
+        for node in walk(site.expression)
+    )
 
 
 def _was_trained(site: Site, study: Study) -> bool:

@@ -171,7 +171,7 @@ def _run_out_of_sight(study: Study) -> frozenset[ast.AST]:
             if call in known or not any(map(access_path, given_arguments(call))):
                 continue
             quiet = is_quiet(call)
-            if quiet and not study.project.library.joined:
+            if quiet and not (study.project.library.joined and runs.given(call, module, {})):
                 continue  # as most are
             for callee in study.values(call.func, module):
                 if isinstance(callee, (External, Unknown)) and not quiet:
