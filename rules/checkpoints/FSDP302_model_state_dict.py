@@ -24,6 +24,7 @@ from fsdp_migrate.planning.forms import Form
 from fsdp_migrate.planning.model import Constructor, Decision
 from fsdp_migrate.planning.proposal import Proposal
 from fsdp_migrate.planning.rule import Finder, Rule
+from fsdp_migrate.planning.seen import seen_in_run
 from fsdp_migrate.planning.shard_plan import DCP
 
 RULE = Rule(
@@ -106,6 +107,7 @@ def decide(site: Site, study: Study) -> Decision:
             new = _of_others(new, site, proposal, place, study, is_whole=not parts)
     if place is not None:
         message += f", gathered above '{place.guard}'"
+    message = seen_in_run(message, found_at.shown)
     review, marked = hoisting.hoist(site, found_at, new, "state", proposal, RULE.code)
     review = review or expressed_settings.doubt(told, site, place, study)
     if others and setting.kind != "FULL":

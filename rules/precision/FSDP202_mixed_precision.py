@@ -17,6 +17,7 @@ from fsdp_migrate.planning.context import Study
 from fsdp_migrate.planning.edits import Code, code
 from fsdp_migrate.planning.model import Decision, is_none
 from fsdp_migrate.planning.rule import Finder, Rule
+from fsdp_migrate.planning.seen import seen_in_run
 from fsdp_migrate.planning.shard_plan import Precision, ShardPlan, with_default
 
 
@@ -58,7 +59,7 @@ def decide(site: Site, study: Study) -> Decision:
         return _hook(site, study)
     plan, _, _ = study.argument(site)
     try:
-        return _argument(site, plan, study)
+        return _resting_on_run(_argument(site, plan, study), plan, study)
     except precision.Unreadable as problem:
         return study.left(site, RULE.code, str(problem), "write the MixedPrecisionPolicy by hand")
 
@@ -100,6 +101,22 @@ def _evaluation(site: Site, study: Study) -> Decision:
             "param_dtype like training"
         ),
     )
+
+
+def _resting_on_run(decision: Decision, plan: ShardPlan, study: Study) -> Decision:
+    """The decision, marked where a flag that FSDP2 has not was off in the run, and may be on in
+    another."""
+    site = decision.site
+    if study.seen.facts is None:
+        return decision
+    found, _ = precision.read(plan.constructor.arguments["mixed_precision"], site.module, study)
+    names = sorted({name for each in found for name in each.seen_off})
+    if not names:
+        return decision
+    shown = f"{names[0]} was False"
+    review = f"{shown} in the run that was seen, and FSDP2 has nothing for True"
+    review = "; ".join(filter(None, [decision.help, review]))
+    return study.rewritten(site, RULE.code, seen_in_run(decision.message, shown), review=review)
 
 
 def _argument(site: Site, plan: ShardPlan, study: Study) -> Decision:

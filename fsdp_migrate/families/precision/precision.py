@@ -48,6 +48,7 @@ class MixedPrecision:
     call: ast.Call
     module: Module
     fields: dict[str, ast.expr] = field(default_factory=dict)
+    seen_off: list[str] = field(default_factory=list)  # flags that were False in a run
 
     @property
     def is_empty(self) -> bool:
@@ -97,7 +98,7 @@ def read_call(call: ast.Call, module: Module, study: Study) -> MixedPrecision:
         if keyword.arg not in FIELDS:
             raise Unreadable(f"{keyword.arg} is not a field of MixedPrecision")
         result.fields[keyword.arg] = keyword.value
-    if result.flag("keep_low_precision_grads", study, default=False):
+    if _keeps_low_gradients(result, study):
         raise Unreadable("keep_low_precision_grads=True has no counterpart in FSDP2")
     if "_module_classes_to_ignore" in result.fields:
         raise Unreadable("_module_classes_to_ignore has no counterpart in FSDP2")
@@ -106,6 +107,19 @@ def read_call(call: ast.Call, module: Module, study: Study) -> MixedPrecision:
     if problem := _used_later(call, study):
         raise Unreadable(problem)
     return result
+
+
+def _keeps_low_gradients(mixed: MixedPrecision, study: Study) -> bool:
+    """Whether gradients stay in 16 bits, which FSDP2 cannot do: where only the running program
+    knows, a run may have shown that it does not ask for it."""
+    name = "keep_low_precision_grads"
+    try:
+        return mixed.flag(name, study, default=False)
+    except Unreadable:
+        if study.seen.value_at(mixed.fields[name], mixed.module) != "false":
+            raise
+        mixed.seen_off.append(name)
+        return False
 
 
 def _used_later(call: ast.Call, study: Study) -> str:
