@@ -32,6 +32,7 @@ def _body(migration: Migration) -> Iterator[str]:
                 yield f"<tr><td>{text(what)}</td><td>{text(why)}</td></tr>"
             yield "</table></div>"
     yield from _listed("Rests on the code alone, for no program came by", migration.not_executed)
+    yield from _listed("Seen in the run, not known from the code", migration.seen)
     yield from _listed("Not accounted for", migration.unseen)
     yield from _listed("Written", migration.written)
     yield from _listed("Notes", migration.notes)

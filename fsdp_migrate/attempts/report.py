@@ -30,6 +30,8 @@ class Migration:
     written: tuple[str, ...] = ()
     """The files that were changed or added."""
     notes: tuple[str, ...] = ()
+    seen: tuple[str, ...] = ()
+    """What the original's run showed that something rests on: place and fact."""
     code: str = ""
     """What Markdown says of the changed code, below the training: to review, left, files."""
 
@@ -111,6 +113,7 @@ class Migration:
             "stopped": self.search.stopped,
             "unseen": list(self.unseen),
             "not_executed": list(self.not_executed),
+            **({"seen": list(self.seen)} if self.seen else {}),
             "written": list(self.written),
             "notes": list(self.notes),
             "seconds": round(self.seconds, 2),
@@ -165,6 +168,7 @@ def answer_lines(migration: Migration) -> Iterator[str]:
     if migration.not_executed:
         places = listed(migration.not_executed)
         yield f"  rests on the code alone, for no program came by: {places}"
+    yield from (f"  seen in the run, not known from the code: {each}" for each in migration.seen)
     yield from (f"  but: {caveat}" for caveat in migration.unseen)
     yield from (f"  {note}" for note in migration.notes)
 
@@ -202,6 +206,7 @@ def markdown(migration: Migration) -> str:
     if migration.not_executed:
         places = ", ".join(map(code, migration.not_executed))
         lines.append(f"- No program came by, so this rests on the code alone: {places}")
+    lines += [f"- Seen in the run, not known from the code: {text(e)}" for e in migration.seen]
     lines += [f"- But: {text(caveat)}" for caveat in migration.unseen]
     lines += [f"- {text(note)}" for note in migration.notes]
     return "\n".join(lines).rstrip() + "\n" + migration.code

@@ -13,7 +13,16 @@ from fsdp_migrate import shown
 from fsdp_migrate.attempts import html
 from fsdp_migrate.attempts.report import Migration, answer_lines, as_json, as_text, markdown
 from fsdp_migrate.attempts.search import Limits, Search
-from fsdp_migrate.cli import console, process, programs, pull_request, rewrite, session
+from fsdp_migrate.cli import (
+    console,
+    observing,
+    process,
+    programs,
+    pull_request,
+    rewrite,
+    session,
+    trial,
+)
 from fsdp_migrate.cli.exit_codes import BAD, SEE
 from fsdp_migrate.cli.options import Migrate
 from fsdp_migrate.cli.programs import Program
@@ -23,7 +32,9 @@ from fsdp_migrate.cli.trial import Trial
 from fsdp_migrate.cli.uncommitted import require_committed
 from fsdp_migrate.discovery import project_paths
 from fsdp_migrate.errors import ConfigError, InputError
+from fsdp_migrate.planning.seen import Seen
 from fsdp_migrate.rewriting import write
+from fsdp_migrate.verify.launch.start import warm_server
 from fsdp_migrate.verify.plan import PlanError
 
 _RENDERERS = {".txt": as_text, ".json": as_json, ".md": markdown, ".html": html.render}
@@ -68,51 +79,67 @@ def _find_programs(asked: Migrate, stack: ExitStack) -> list[Program]:
 
 def _migrate(asked: Migrate, found: Sequence[Program], scratch: Path) -> int:
     began = time.monotonic()
-    tree = found[0].tree
-    with console.waiting("rewriting"):
-        run = session.run([tree], target=asked.target, trust_rules=asked.trust_rules)
-    if not run.result.changes:
-        console.note("nothing to rewrite, so nothing was trained")
-        rewrite.show_run(run, verbose=False)
-        return rewrite.exit_code(run)
+    tree, seen = found[0].tree, Seen()
+    run = _rewritten(asked, tree, seen)
+    if not (run.result.changes or seen.wanted):
+        return _nothing(run)
     if not asked.dry_run:  # said before anything is trained
         write.require_journal(run.config.root)
         if not asked.allow_dirty:
             require_committed(run.changed, run.found.display)
-    trial = Trial(asked, run, found, scratch)
-    search = Search(
-        units=trial.searched,
-        train=trial.train,
-        suspect=trial.suspect,
-        limits=Limits(asked.attempts, asked.budget),
-        further=trial.further,
-        tell=trial.tell,
-    )
-    try:
-        with trial.server:
+    with warm_server(asked.python, scratch, asked.env) as server:
+        found = observing.asking(found, seen, tree)
+        kept = trial.cache(asked, scratch)
+        observed = observing.observe(found, asked, run, seen, kept, server)
+        if observed is not None:
+            run, seen = _rewritten(asked, tree, observed), observed
+        if not run.result.changes:
+            return _nothing(run)
+        tried = Trial(asked, run, found, scratch, server)
+        search = Search(
+            units=tried.searched,
+            train=tried.train,
+            suspect=tried.suspect,
+            limits=Limits(asked.attempts, asked.budget),
+            further=tried.further,
+            tell=tried.tell,
+        )
+        try:
             search.run()
-    except KeyboardInterrupt:
-        if search.best is None or not search.best.reports:
-            raise
-        search.stopped = "interrupted"
-    if not trial.made_models:
+        except KeyboardInterrupt:
+            if search.best is None or not search.best.reports:
+                raise
+            search.stopped = "interrupted"
+    if not tried.made_models:
         search.best = None
     migration = Migration(
-        programs=tuple(trial.names),
-        titles=tuple(unit.title for unit in trial.units),
+        programs=tuple(tried.names),
+        titles=tuple(unit.title for unit in tried.units),
         search=search,
         seconds=time.monotonic() - began,
-        notes=tuple(trial.notes(search)),
+        notes=tuple(tried.notes(search)),
     )
-    return _finish(asked, run, trial, migration)
+    return _finish(asked, run, tried, seen, migration)
 
 
-def _finish(asked: Migrate, run: Run, trial: Trial, migration: Migration) -> int:
+def _rewritten(asked: Migrate, tree: Path, seen: Seen) -> Run:
+    with console.waiting("rewriting"):
+        return session.run([tree], target=asked.target, trust_rules=asked.trust_rules, seen=seen)
+
+
+def _nothing(run: Run) -> int:
+    console.note("nothing to rewrite, so nothing was trained")
+    rewrite.show_run(run, verbose=False)
+    return rewrite.exit_code(run)
+
+
+def _finish(asked: Migrate, run: Run, tried: Trial, seen: Seen, migration: Migration) -> int:
     """Write what passed, if something did, and show the answer; the exit code."""
     best = migration.best
     if best is not None and best.forms.others:
         with console.waiting("rewriting"):
-            run.result = trial.result(best.forms, migration.left)
+            run.result = tried.result(best.forms, migration.left)
+    migration = dataclasses.replace(migration, seen=tuple(observing.rests_on(run, seen)))
     taken = best is not None or asked.anyway
     if taken and not asked.dry_run:
         if not asked.allow_dirty:
@@ -137,7 +164,7 @@ def _finish(asked: Migrate, run: Run, trial: Trial, migration: Migration) -> int
     if best is not None:
         return rewrite.exit_code(run)
     reports = [a.report for a in migration.search.attempts if a.report is not None]
-    undecided = not trial.made_models or reports[-1].exit_code == BAD
+    undecided = not tried.made_models or reports[-1].exit_code == BAD
     return BAD if undecided else SEE
 
 

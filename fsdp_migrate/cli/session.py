@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from fsdp_migrate.cli.requirements import Floors
     from fsdp_migrate.migration.engine import Key
     from fsdp_migrate.migration.units import Unit
+    from fsdp_migrate.planning.seen import Seen
 
 # Of a file without FSDP that is joined to one with it by imports.
 UNREAD = (
@@ -112,12 +113,14 @@ def run(
     trust_rules: bool = False,
     home: Path | None = None,
     quiet: bool = False,
+    seen: Seen | None = None,
 ) -> Run:
     """Find, read, decide and (with ``edit``) make the new contents of everything under ``paths``.
 
     ``partial`` puts guards where left sites would otherwise hold a model's migration back. With
     ``trust_rules``, or when the user's configuration says so, rules of the project's own run;
     ``home`` is the project that ``paths`` are a copy of. ``quiet``: whose rules run was said.
+    ``seen`` is what a run of the original has shown, or gets told what it is to show.
 
     Raises:
         PathProblem: a path cannot be used.
@@ -146,6 +149,7 @@ def run(
                 edit=edit,
                 partial=partial,
                 jobs=jobs,
+                seen=seen,
             )
     for path, reason in found.unread:
         result.problems.append(Problem(found.display(path), f"cannot be read: {reason}"))
@@ -209,11 +213,13 @@ def _engine(
     edit: bool,
     partial: bool,
     jobs: int,
+    seen: Seen | None,
 ) -> Result:
     # Loading the engine takes longer than finding out that there is nothing for it to do.
     from fsdp_migrate.analysis.module import Library
     from fsdp_migrate.migration import engine
     from fsdp_migrate.planning import rule
+    from fsdp_migrate.planning.seen import Seen
     from fsdp_migrate.syntax.source import Source, SourceError
 
     @cache
@@ -262,6 +268,7 @@ def _engine(
         first_party=settings.imports.first_party,
         partial=partial,
         jobs=jobs,
+        seen=seen or Seen(),
     )
     registry = rule.load(rules)
     from fsdp_migrate import workers

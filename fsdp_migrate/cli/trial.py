@@ -28,7 +28,7 @@ from fsdp_migrate.verify.compare.coverage import listed
 from fsdp_migrate.verify.compare.gate import AMPLIFIES, Status
 from fsdp_migrate.verify.compare.gates.shape import STILL_FSDP1
 from fsdp_migrate.verify.compare.sites import KnownSite, Study
-from fsdp_migrate.verify.launch.start import warm_server
+from fsdp_migrate.verify.launch.warm import WarmServer
 from fsdp_migrate.verify.report.against_sites import against_sites
 from fsdp_migrate.verify.report.model import Report, Verdict
 from fsdp_migrate.verify.report.progress import Progress
@@ -44,6 +44,7 @@ class Trial:
     run: Run
     programs: Sequence[Program]
     scratch: Path
+    server: WarmServer
     units: list[Unit] = field(init=False)
     made_models: bool = False
     """Whether some program made a model with FSDP1."""
@@ -54,7 +55,6 @@ class Trial:
     def __post_init__(self) -> None:
         self.units = self.run.units
         self.tree = self.programs[0].tree
-        self.server = warm_server(self.asked.python, self.scratch, self.asked.env)
         owner = {k: n for n, unit in enumerate(self.units) for k in unit.keys}
         self.owners: dict[KnownSite, int] = {}
         self.left: dict[KnownSite, int] = {}
@@ -152,10 +152,8 @@ class Trial:
         self._number += 1
         self._after = self._copy(forms)
         reports: list[Report] = []
-        cache = self.scratch / "recordings"
-        cache.mkdir(exist_ok=True)
         for program, name in zip(self.programs, self.names, strict=True):
-            settings = dataclasses.replace(self.asked, cache=self.asked.cache or cache)
+            settings = dataclasses.replace(self.asked, cache=cache(self.asked, self.scratch))
             plan = dataclasses.replace(
                 program.plan(settings, before=self.tree, after=self._after),
                 reduces_more=any(
@@ -224,6 +222,15 @@ class Trial:
             listed = ", ".join(self.names)
             return [f"{listed} made no model with FSDP1, so nothing of the migration was tried"]
         return []
+
+
+def cache(asked: Migrate, scratch: Path) -> Path:
+    """Where the recordings of the original are kept between attempts."""
+    if asked.cache is not None:
+        return asked.cache
+    kept = scratch / "recordings"
+    kept.mkdir(exist_ok=True)
+    return kept
 
 
 def kept_its_models(report: Report) -> bool:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from pathlib import Path
+from pathlib import Path, PurePath
 
 
 @dataclass
@@ -35,8 +36,11 @@ class ProjectFiles:
         return Path.cwd()
 
     def display(self, path: Path) -> str:
-        """How messages name a file: relative to the working directory when it lies there."""
-        try:
+        """How messages name a file: by the way from the working directory, if both are in the
+        project."""
+        if path.is_relative_to(self._here):
             return path.relative_to(self._here).as_posix()
-        except ValueError:
-            return path.as_posix()
+        inside = len(self.root.parts) > 1 and self._here.is_relative_to(self.root)
+        if inside and path.is_relative_to(self.root):
+            return PurePath(os.path.relpath(path, self._here)).as_posix()
+        return path.as_posix()

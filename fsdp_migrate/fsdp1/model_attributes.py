@@ -54,6 +54,7 @@ def methods(
         )
         if surely and all(isinstance(v, (Computed, Unknown)) for v in found):
             known = True
+        known = known or tracer.shown(attribute.value, module) is True
         doubt = ""
         if not known and not is_taken_for_model(attribute.value, module, tracer):
             if makes_models:
@@ -61,6 +62,8 @@ def methods(
                 doubt = doubt or possible_models.doubt(attribute, module, tracer)
                 doubt = doubt or made_of_model(attribute.value, module, tracer)
                 doubt = doubt or handed_out(attribute.value, attribute.attr, module, tracer)
+            if doubt and tracer.settled(attribute.value, module) is False:
+                continue
             key = doubt, attribute.attr if attribute.attr in OF_STATE else ""
             if not doubt or key in told:
                 continue

@@ -26,6 +26,7 @@ from fsdp_migrate.planning.model import Constructor, Decision, is_none
 from fsdp_migrate.planning.outcome import Outcome
 from fsdp_migrate.planning.prose import sentences
 from fsdp_migrate.planning.rule import CODE, LoadedRule
+from fsdp_migrate.planning.seen import seen_in_run
 
 COMMON = fsdp1.OF_MODELS - fsdp1.ONLY_MODELS  # what many other objects have as well
 LOOK_ALIKE = Construct.parse("look-alike")
@@ -75,6 +76,9 @@ def ask(site: Site, study: Study) -> Decision:
             decision = _failed(site, rule, error, study)
     decision = outside_users.said(decision, study)
     decision = _doubted(decision) if site.doubt and site.construct.attribute else decision
+    if site.receiver in study.seen.models:
+        what = f"`{ast.unparse(site.subject)}` is an FSDP model"
+        decision = replace(decision, message=seen_in_run(decision.message, what))
     study.settled[site.node] = decision
     study.claims.add(decision.claims)
     return decision

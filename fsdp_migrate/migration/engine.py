@@ -174,6 +174,7 @@ def _attempt(
                 options.target,
                 partial=options.partial,
                 passed_over=options.passed_over,
+                seen=options.seen,
             )
             decisions = decide.decide(study)
             result.proposed = decisions

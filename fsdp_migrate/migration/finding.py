@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 from fsdp_migrate.analysis.module import Module
 from fsdp_migrate.analysis.tracing.tracer import Tracer
@@ -84,7 +85,7 @@ def find(study: Study) -> tuple[list[Site], set[ast.AST]]:
         if study.constructors:
             found += _versions(found, study)
         found += _outdated_methods(referring, study)
-        found = running(_without_needless_doubt(found), study)
+        found = list(_settled_by_run(running(_without_needless_doubt(found), study), study))
         study.found = found, used
         doubted = (s for s in found if s.doubt and s.construct.attribute in fsdp1.ONLY_MODELS)
         study.doubtful.update(s.receiver for s in doubted if s.receiver is not None)
@@ -103,6 +104,19 @@ def _without_needless_doubt(found: list[Site]) -> list[Site]:
     """The sites less those on what may be a model that another finder knows to be one."""
     sure = {site.reference for site in found if not site.doubt}
     return [site for site in found if not site.doubt or site.reference not in sure]
+
+
+def _settled_by_run(found: list[Site], study: Study) -> Iterator[Site]:
+    """The sites, of which those that may be on a model are or are none where a run has shown it."""
+    for site in found:
+        receiver, module = site.receiver, site.module
+        told = (
+            study.seen.settled_at(receiver, module) if receiver is not None and site.doubt else None
+        )
+        if receiver is not None and study.seen.shown_at(receiver, module):
+            study.seen.models.add(receiver)
+        if told is not False:
+            yield replace(site, doubt="") if told else site
 
 
 def running(found: list[Site], study: Study) -> list[Site]:

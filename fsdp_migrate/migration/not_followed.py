@@ -65,8 +65,11 @@ def places(study: Study) -> list[NotFollowed]:
 def _unfollowed(
     module: Module, study: Study, holders: unfollowed.Ways
 ) -> Iterator[tuple[ast.expr, str]]:
-    yield from _models(module, study)
-    yield from _holders(module, study, holders)
+    for node, why in (*_models(module, study), *_holders(module, study, holders)):
+        parent = module.table.parents[node]
+        is_receiver = isinstance(parent, ast.Attribute) and parent.value is node
+        if not is_receiver or study.seen.settled_at(node, module) is None:
+            yield node, why
     yield from _parameters(module, study)
     yield from _handed_out(module, study)
 

@@ -16,6 +16,7 @@ from fsdp_migrate.planning.forms import PassedOver
 from fsdp_migrate.planning.model import Decision, Guard
 from fsdp_migrate.planning.outcome import Outcome
 from fsdp_migrate.planning.prose import sentences
+from fsdp_migrate.planning.seen import Seen
 from fsdp_migrate.planning.target import DEFAULT_TARGET
 from fsdp_migrate.rewriting import cells
 
@@ -47,6 +48,7 @@ class Options:
     passed_over: PassedOver = field(default_factory=dict)  # forms that sites are not to take
     unproved: Mapping[tuple[Path, str], str] = field(default_factory=dict)  # support, and why not
     jobs: int = 1  # processes that edit files
+    seen: Seen = field(default_factory=Seen)  # what a run of the original has shown
 
 
 def without(

@@ -36,6 +36,7 @@ from fsdp_migrate.planning.outcome import Outcome
 from fsdp_migrate.planning.proposal import Claims, Proposal
 from fsdp_migrate.planning.prose import sentences
 from fsdp_migrate.planning.rule import LoadedRule, Registry
+from fsdp_migrate.planning.seen import Seen
 from fsdp_migrate.planning.shard_plan import ShardPlan
 from fsdp_migrate.planning.target import DEFAULT_TARGET
 from fsdp_migrate.syntax.trees import block_of
@@ -72,6 +73,7 @@ class Study:
     _made: list[tuple[Constructor, str, str]] = field(default_factory=list)
     run_time: frozenset[ast.AST] = frozenset()  # constructor calls to write in the run-time form
     passed_over: PassedOver = field(default_factory=dict)  # forms that sites are not to take
+    seen: Seen = field(default_factory=Seen)  # what a run of the original has shown
     _taken: dict[tuple[ast.AST, Construct], Taken] = field(default_factory=dict)
     run_time_states: bool = False  # kinds of state dicts that only the running program knows
     partial: bool = False  # stop the program at what is left rather than hold its model back
@@ -93,13 +95,14 @@ class Study:
         self.tracer = Tracer(self.project)
         self.narrowing = Narrowing(self.tracer)
         self.tracer.narrow, self.tracer.told = self.narrowing.narrowed, self.narrowing.verdict
+        self.tracer.shown, self.tracer.settled = self.seen.shown_at, self.seen.settled_at
 
     def again(self, run_time: frozenset[ast.AST], *, states: bool) -> Study:
         """A fresh study of the same values, in which some sites take another form."""
         result = Study(
             self.project, self.registry, self.target, run_time=run_time, run_time_states=states
         )
-        result.partial, result.passed_over = self.partial, self.passed_over
+        result.partial, result.passed_over, result.seen = self.partial, self.passed_over, self.seen
         result.tracer, result.found, result.outdated = self.tracer, self.found, self.outdated
         result.doubtful, result.failures = self.doubtful, self.failures
         result._caches = self._caches
@@ -230,6 +233,10 @@ class Study:
         if not made and model_values.is_taken_for_model(node, module, self.tracer):
             said = declared.model(found, self.tracer)
             return Models(self.every_constructor, tuple(found) if said.other else ())
+        if not constructors and self.seen.shown_at(node, module):
+            shown = self.seen.makers_at(node, module)
+            every = self.constructors.values()
+            return Models(frozenset(c for c in every if c.is_made_at(shown)))
         others = tuple(v for v in found if v not in made)
         if node in self.doubtful:
             constructors = frozenset(self.reached_from(module))
@@ -268,7 +275,7 @@ class Study:
     def traced(self, node: ast.expr, module: Module) -> bool:
         """Whether tracing, or a type, shows that ``node`` is an FSDP1 model."""
         found = self.values(node, module)
-        if model_values.models(found, self.tracer):
+        if model_values.models(found, self.tracer) or self.seen.shown_at(node, module):
             return True
         return bool(self.constructors) and declared.model(found, self.tracer).model
 

@@ -6,8 +6,10 @@ Nothing here decides anything. Rules, finders and reports pass these around.
 from __future__ import annotations
 
 import ast
+from collections.abc import Collection
 from dataclasses import dataclass, field
 from enum import Enum
+from pathlib import Path as FilePath
 
 from fsdp_migrate.analysis.module import Module
 from fsdp_migrate.analysis.values import Value
@@ -189,6 +191,11 @@ class Constructor:
     def place(self) -> Place:
         """What tells it from the others of a run."""
         return self.module.path, self.module.position(self.node)
+
+    def is_made_at(self, places: Collection[tuple[FilePath, int]]) -> bool:
+        """Whether a model of it is made at one of some files and lines."""
+        calls = [(self.call, self.module), *self.made_at]
+        return any((m.path, m.position(call)[0]) in places for call, m in calls)
 
     @property
     def sharers(self) -> frozenset[Constructor]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 
 from fsdp_migrate.analysis.flow import access_path
@@ -146,11 +146,15 @@ class ShardPlan:
         return [self.model, code(present(self.constructor.dictionary).name)]
 
     @property
+    def alike_constructors(self) -> Collection[Constructor]:
+        """Those whose models are sharded by the code of this plan."""
+        constructor = self.constructor
+        return constructor.sharers if self.place is not None else [constructor]
+
+    @property
     def alike(self) -> list[Wrapped]:
         """What is sharded by the code of this plan."""
-        constructor = self.constructor
-        all_of_them = constructor.sharers if self.place is not None else [constructor]
-        return [Wrapped(each.wrapped, each.module) for each in all_of_them]
+        return [Wrapped(each.wrapped, each.module) for each in self.alike_constructors]
 
     def sync_condition(self, value: ast.expr) -> Code:
         """The run-time value of ``sync_module_states``, under a name before sharding."""

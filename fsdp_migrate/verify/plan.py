@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 import shlex
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 
 from fsdp_migrate.verify.settings import DEVICES, PRECISIONS, Settings
@@ -42,6 +43,9 @@ class Plan(Settings):
     """A folder whose files every run finds in its tree, the script among them perhaps."""
     workdir: str = "."
     """Working directory of the script, below the tree."""
+    asked: Mapping[str, Sequence[tuple[int, int, int, int]]] = field(default_factory=dict)
+    """Expressions of the original whose values are looked at: of each file, as a path below the
+    tree, where they stand (:class:`~fsdp_migrate.verify.compare.observed.Span`)."""
     reduces_more: bool = False
     """Whether the migrated program is to reduce gradients more often, which is a cost then."""
 

@@ -12,7 +12,8 @@ from pathlib import Path
 
 from fsdp_migrate.verify.compare.gate import Gate, Status, plural
 from fsdp_migrate.verify.compare.judge import Judgement
-from fsdp_migrate.verify.events import Event, ignore
+from fsdp_migrate.verify.compare.observed import Observed
+from fsdp_migrate.verify.events import Event, Role, ignore
 from fsdp_migrate.verify.launch.launcher import Launcher
 from fsdp_migrate.verify.launch.start import Runner
 from fsdp_migrate.verify.launch.warm import WarmServer
@@ -48,6 +49,30 @@ def verify(
     try:
         answer = _decide(bench)
         return compose(bench, answer, seconds=time.monotonic() - started)
+    finally:
+        runner.close()
+        if plan.keep is None:
+            shutil.rmtree(room, ignore_errors=True)
+
+
+def observe(
+    plan: Plan, *, on_event: Callable[[Event], None] = ignore, server: WarmServer | None = None
+) -> Observed | None:
+    """Run the original alone, as :func:`verify` does first, and say what it did with FSDP1; None
+    where it did not run. With a ``cache`` :func:`verify` uses the recording again.
+
+    Raises :class:`PlanError` when it cannot be started.
+    """
+    room = _room(plan)
+    runner = Runner(plan, room, on_event, server)
+    bench = Bench(plan, room, runner, on_event)
+    setting = Setting(
+        nproc=plan.nproc, args=(*plan.args, *plan.variants[0]), to_the_end=plan.to_the_end
+    )
+    try:
+        return bench.record(setting.job(Role.BEFORE)).observed
+    except Settled:
+        return None
     finally:
         runner.close()
         if plan.keep is None:

@@ -25,6 +25,7 @@ from fsdp_migrate.planning.forms import Form
 from fsdp_migrate.planning.model import Constructor, Decision
 from fsdp_migrate.planning.proposal import Proposal
 from fsdp_migrate.planning.rule import Finder, Rule
+from fsdp_migrate.planning.seen import seen_in_run
 from fsdp_migrate.planning.shard_plan import DCP
 
 RULE = Rule(
@@ -41,6 +42,10 @@ APART = "a state with copies of what is sharded alone"  # FSDP1's held the very 
 def decide(site: Site, study: Study) -> Decision:
     if site.construct == unseen_models.STATE:
         return unseen_models.decide_unseen(site, study, RULE.code)
+    return _of_model(site, study)
+
+
+def _of_model(site: Site, study: Study) -> Decision:
     found = study.models(site.subject, site.module)
     parts = sharded_parts(site.subject, site.module, study)
     models = parts.constructors or found.constructors
@@ -109,6 +114,7 @@ def decide(site: Site, study: Study) -> Decision:
             new = _of_others(new, site, proposal, place, study, models, is_whole=not parts)
     if place is not None:
         message += f", gathered above '{place.guard}'"
+    message = seen_in_run(message, found_at.shown)
     review, marked = hoisting.hoist(site, found_at, new, "state", proposal, RULE.code)
     review = review or expressed_settings.doubt(told, site, place, study)
     if others and setting.kind != "FULL":

@@ -23,6 +23,7 @@ from fsdp_migrate.planning.edits import Code, code
 from fsdp_migrate.planning.model import Decision
 from fsdp_migrate.planning.proposal import Proposal
 from fsdp_migrate.planning.rule import Rule
+from fsdp_migrate.planning.seen import seen_in_run
 from fsdp_migrate.planning.shard_plan import DCP
 from fsdp_migrate.syntax.expressions import bind_arguments
 from fsdp_migrate.syntax.kinds import present
@@ -101,6 +102,7 @@ def decide(site: Site, study: Study) -> Decision:
         )
     if place is not None:
         message += f", gathered above '{place.guard}'"
+    message = seen_in_run(message, found_at.shown)
     review, marked = hoisting.hoist(site, found_at, new, "optimizer_state", proposal, RULE.code)
     review = review or expressed_settings.doubt(told, site, place, study)
     return study.rewritten(

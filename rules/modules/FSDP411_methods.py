@@ -5,6 +5,7 @@ from fsdp_migrate.fsdp1.site import Site
 from fsdp_migrate.planning.context import Study
 from fsdp_migrate.planning.model import Decision
 from fsdp_migrate.planning.rule import Finder, Rule
+from fsdp_migrate.planning.seen import seen_in_run
 
 RULE = Rule(
     code="FSDP411",
@@ -25,10 +26,13 @@ def decide(site: Site, study: Study) -> Decision:
     reason, help = forward_registration.registration_problem(entry, study)
     if reason:
         return study.left(site, RULE.code, reason, help, models=models)
+    message = "its model has it registered"
+    if classes := forward_registration.classes_with_it(entry, study):
+        message = seen_in_run(message, f"{' or '.join(sorted(classes))} is what is wrapped")
     return study.rewritten(
         site,
         RULE.code,
-        "its model has it registered",
+        message,
         models=models,
         review=forward_registration.registration_review(entry, study),
     )

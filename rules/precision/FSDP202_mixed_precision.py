@@ -47,6 +47,9 @@ WHOLE_PRECISION = (
     "FSDP2 has no keep_low_precision_grads: gradients have the dtype of their parameters once they "
     "are reduced, so that they take more memory, and are added up and clipped without rounding"
 )
+OFF_IN_RUN = (
+    "keep_low_precision_grads was False in the run that was seen, and FSDP2 has nothing for True"
+)
 PART = (
     "it casts its inputs, as FSDP1's root does: if this model becomes part of another FSDP model, "
     "set cast_forward_inputs=False"
@@ -241,6 +244,8 @@ def _lost(made: ast.AST, module: Module, study: Study) -> str:
     given = precision.read_call(made, module, study).fields.get("keep_low_precision_grads")
     if given is None or not precision.keeps_low_precision(given, module, study):
         return ""
+    if study.literal(given, module) is None and study.seen.value_at(given, module) == "false":
+        return OFF_IN_RUN
     return WHOLE_PRECISION
 
 

@@ -9,6 +9,8 @@ from fsdp_migrate.planning.context import Study
 from fsdp_migrate.planning.edits import code
 from fsdp_migrate.planning.model import Decision
 from fsdp_migrate.planning.rule import Rule
+from fsdp_migrate.planning.seen import seen_in_run
+from fsdp_migrate.planning.shard_plan import ShardPlan
 from fsdp_migrate.syntax.kinds import of_kind
 
 RULE = Rule(
@@ -23,6 +25,7 @@ def decide(site: Site, study: Study) -> Decision:
         return _asked(site, study)
     constructors = precision.constructors_casting(site, study)
     message, review = "dropped, there are no float buffers", ""
+    shown, casts = "", False
     for constructor in constructors:
         plan = study.plans[constructor]
         if not any(
@@ -30,15 +33,25 @@ def decide(site: Site, study: Study) -> Decision:
             for each in plan.alike
         ):
             continue
+        if _has_none_in_run(plan, study):
+            shown = "there were no float buffers"
+            continue
         try:
             precision.cast_buffers(plan, study)
         except precision.Unreadable as problem:
             return study.left(
                 site, RULE.code, str(problem), "cast the buffers by hand after sharding"
             )
-        message = "buffers are cast after sharding"
+        message, casts = "buffers are cast after sharding", True
         review = review or late_memory.doubt(constructor, study)
+    message = seen_in_run("dropped", shown) if shown and not casts else message
     return study.rewritten(site, RULE.code, message, models=constructors, review=review)
+
+
+def _has_none_in_run(plan: ShardPlan, study: Study) -> bool:
+    """Whether no model that was sharded by the code of a plan had float buffers."""
+    made = [study.seen.construction_at(c.call, c.module) for c in plan.alike_constructors]
+    return all(each is not None and not each.buffers for each in made)
 
 
 def _asked(site: Site, study: Study) -> Decision:

@@ -803,3 +803,20 @@ def test_a_second_process_prints_the_same(demo: Path) -> None:
     )
     assert first.stdout == second.stdout
     assert first.returncode == 1
+
+
+def test_files_above_the_working_directory_are_named_by_the_way_there(
+    run: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An answer for a pull request has no path of the machine in it."""
+    project = tmp_path / "project"
+    (project / "scripts").mkdir(parents=True)
+    (project / "model.py").write_text(
+        "from torch.distributed.fsdp import FullyShardedDataParallel as FSDP\n\nmodel = FSDP(net)\n"
+    )
+    monkeypatch.chdir(project / "scripts")
+    answer = run("check", "..", "--format", "json")
+    assert {site["path"] for site in json.loads(answer.out)["sites"]} == {"../model.py"}
+    monkeypatch.chdir(tmp_path)
+    answer = run("check", "project", "--format", "json")
+    assert {site["path"] for site in json.loads(answer.out)["sites"]} == {"project/model.py"}

@@ -266,3 +266,91 @@ def test_scripts_of_several_projects(run: Command, script: Path, tmp_path: Path)
     answer = run("migrate", script, other / "train.py")
     assert answer.code == 2
     assert "belong to several projects" in answer.err
+
+
+# --- what a run shows, and the code does not ------------------------------------------------------
+
+UNTOLD = """\
+import importlib
+
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+
+def main():
+    dist.init_process_group("gloo")
+    torch.manual_seed(1)
+    model = FSDP(nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 2)))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
+    hooks = importlib.import_module("hooks")
+    torch.manual_seed(dist.get_rank())
+    for batch in [torch.randn(4, 4) for _ in range(4)]:
+        model(batch).square().mean().backward()
+        getattr(hooks, "step")(model, optimizer)
+    getattr(hooks, "save")(hooks.Box(model), "out.pt")
+    dist.destroy_process_group()
+
+
+if __name__ == "__main__":
+    main()
+"""
+HOOKS = """\
+import torch
+import torch.distributed as dist
+
+
+class Box:
+    def __init__(self, model):
+        self.inner = vars(type("Any", (), {"model": model}))["model"]
+
+
+def step(model, optimizer):
+    model.clip_grad_norm_(0.1)
+    optimizer.step()
+    optimizer.zero_grad()
+
+
+def save(box, path):
+    net = getattr(box, "inner")
+    state = net.state_dict()
+    if dist.get_rank() == 0:
+        torch.save(state, path)
+    counts = list(map(lambda make: make(2, 2), [torch.nn.Linear]))[0]
+    print(sorted(counts.state_dict()))
+"""
+
+
+def test_what_only_a_run_tells_is_seen_in_it(run: Command, script: Path) -> None:
+    """Without the run the clipping is marked, and what is saved are one rank's parts."""
+    script.write_text(UNTOLD)
+    hooks = script.with_name("hooks.py")
+    hooks.write_text(HOOKS)
+    outputs = [f"answer.{kind}" for kind in ("txt", "json", "md", "html")]
+    answer = run("migrate", "train.py", *(w for name in outputs for w in ("-o", name)))
+    assert answer.code == 0, answer.err + answer.out
+    assert "ANSWER: same training (1 attempt" in answer.out
+    after = hooks.read_text()
+    assert "TODO" not in after
+    assert "clip_grad_norm_(model.parameters(), 0.1)" in after
+    assert "get_model_state_dict(net, options=StateDictOptions(full_state_dict=True))" in after
+    assert "counts.state_dict()" in after
+    for name in outputs:
+        said = Path(name).read_text().lower()
+        assert "seen in the run, not known from the code" in said or '"seen": [' in said
+        assert "hooks.py:11" in said
+    seen = json.loads(Path("answer.json").read_text())["seen"]
+    line = HOOKS[: HOOKS.index("print(")].count("\n") + 1
+    assert f"hooks.py:{line}: `counts` is no FSDP model, but Linear" in seen
+    again = run("migrate", "train.py")
+    assert "nothing to rewrite, so nothing was trained" in again.err
+    assert run("undo").code == 0
+    assert hooks.read_text() == HOOKS
+
+
+def test_what_the_code_tells_rests_on_no_run(run: Command, script: Path) -> None:
+    answer = run("migrate", "train.py", "-o", "answer.json")
+    assert answer.code == 0, answer.err
+    assert "seen in the run" not in answer.out
+    assert "seen" not in json.loads(Path("answer.json").read_text())

@@ -14,7 +14,6 @@ from tests.training.programs import FIXTURES, Launcher, Run, accounted, compare,
 pytestmark = pytest.mark.train
 
 BY_HAND = FIXTURES / "by_hand"
-LEFT = {"myproj"}  # the tool leaves a part of it
 HALF = 1e-3  # of bf16's relative precision of 4e-3, in mean losses and norms
 
 
@@ -130,9 +129,8 @@ def scripts(tmp_path_factory: pytest.TempPathFactory) -> Scripts:
     @cache
     def of(program: str) -> dict[str, Path]:
         found = {v: BY_HAND / program / v / "train.py" for v in ("before", "after")}
-        if program not in LEFT:
-            directory = tmp_path_factory.mktemp(program)
-            found["tool"] = pair(f"by_hand/{program}/before", directory).after
+        directory = tmp_path_factory.mktemp(program)
+        found["tool"] = pair(f"by_hand/{program}/before", directory).after
         return found
 
     return of

@@ -60,6 +60,9 @@ class Tracer:
         # these say that it is, or is not, an FSDP1 model.
         self.narrow: Callable[[list[Value], ast.expr, Module], list[Value]] = lambda v, *_: v
         self.told: Callable[[ast.expr, Module], bool | None] = lambda *_: None
+        # Whether a run has shown an expression to be a model, or none; the second has it asked.
+        self.shown: Callable[[ast.expr, Module], bool | None] = lambda *_: None
+        self.settled: Callable[[ast.expr, Module], bool | None] = lambda *_: None
         answers = self._answers = Answers()
         index = ProjectIndex(project)
         classes = ClassHierarchy(

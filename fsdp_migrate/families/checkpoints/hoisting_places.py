@@ -61,6 +61,7 @@ class Standing:
 
     place: Place | None = None
     review: str = ""
+    shown: str = ""  # what a run has shown, where the code does not tell
 
 
 def standing(
@@ -76,6 +77,9 @@ def standing(
     condition, every = _called_under(site.node, site.module, study, DEPTH, model)
     review = f"this function is called under '{condition}': {EVERY}" if condition else ""
     place = None if every else find_place(site, needed, study)
+    doubt = bool(condition) or (place is not None and (bool(place.problem) or fixed))
+    if doubt and study.seen.by_every_rank(site.node, site.construct.attribute, site.module):
+        return Standing(shown=f"every rank comes by, under '{condition or place}'")
     if place is not None and (place.problem or fixed):
         why = f", and {place.problem}" if place.problem else ""
         return Standing(review=f"this stands under '{place.guard}'{why}: {EVERY}")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 
+from fsdp_migrate.analysis.module import Module
 from fsdp_migrate.analysis.values import Class, Made, Value
 from fsdp_migrate.families.checkpoints import other_wrappers
 from fsdp_migrate.families.checkpoints.compiled_models import may_be_compiled
@@ -15,8 +16,10 @@ from fsdp_migrate.planning.context import Study
 from fsdp_migrate.planning.edits import Code, code
 from fsdp_migrate.planning.model import Constructor, Decision
 from fsdp_migrate.planning.proposal import Proposal
+from fsdp_migrate.syntax.expressions import last_name
 
 RULE = "FSDP406"
+ENUM = "ShardingStrategy"
 # What asks a mesh for it, and what it is where all ranks hold the shards.
 METHODS = {"process_group": "get_group", "rank": "get_local_rank", "world_size": "size"}
 OF_ALL = {"process_group": "group.WORLD", "rank": "get_rank()", "world_size": "get_world_size()"}
@@ -31,6 +34,8 @@ def decide_group(site: Site, study: Study) -> Decision:
     # On what has no such attribute the program stops: where it goes on, this is FSDP1's model.
     others = [value for value in found.others if not _has_none(value, name, study)]
     apart = not any(other_wrappers.is_wrapped(value, found, study) for value in others)
+    if found and not of_all and not found.others and _is_of_mesh(found.constructors, study):
+        return _of_mesh(site, found.constructors, study)
     if others and may_be_compiled(found.constructors, study):
         apart = False  # no class tells
     if not found or not of_all or not apart:
@@ -52,6 +57,52 @@ def decide_group(site: Site, study: Study) -> Decision:
         of_sharded = _or_its_own(of_sharded, found.constructors, site, study, proposal)
     proposal.replace(site.module, site.attribute, of_sharded)
     return study.rewritten(site, RULE, "that of all ranks", proposal, models=found.constructors)
+
+
+def _is_of_mesh(models: frozenset[Constructor], study: Study) -> bool:
+    """Whether the last dimension of a model's mesh certainly has the ranks that share its shards,
+    and every parameter has that mesh. That of NO_SHARD has one rank each."""
+    told = study.cache(_names_each_strategy)
+    met = [(strategies.possible if told else strategies.strategies_of)(c, study) for c in models]
+    return not study.may_ignore(models) and all(
+        names and names <= strategies.MEMBERS - {"NO_SHARD"} for names in met
+    )
+
+
+def _names_each_strategy(study: Study) -> bool:
+    """Whether the project names strategies by their members alone: none comes from elsewhere."""
+    modules = [m for m in study.project.modules if m.mentions(ENUM)]
+    nodes = ((node, module) for module in modules for node in ast.walk(module.source.tree))
+    return not any(_may_be_any(node, module) for node, module in nodes)
+
+
+def _may_be_any(node: ast.AST, module: Module) -> bool:
+    """Whether the enumeration itself is used here, of which any member may be taken."""
+    match node:
+        case ast.alias(name=name, asname=str()):
+            return name.endswith(ENUM)
+        case ast.Constant(value=str(text)):
+            return ENUM in text
+        case ast.Name() | ast.Attribute() if last_name(node) == ENUM:
+            parent = module.table.parents[node]
+            return not (isinstance(parent, ast.Attribute) and parent.attr in strategies.MEMBERS)
+    return False
+
+
+def _of_mesh(site: Site, models: frozenset[Constructor], study: Study) -> Decision:
+    """Ask the mesh of a parameter, which it has while it is sharded."""
+    name = site.attribute.attr
+    proposal = study.proposal()
+    asked = f"next({{m}}.parameters()).device_mesh.{METHODS[name]}(-1)"
+    proposal.replace(site.module, site.attribute, code(asked, m=site.subject))
+    message = "that of the mesh that shards it"
+    return study.rewritten(site, RULE, message, proposal, models=models, review=GATHERED)
+
+
+GATHERED = (
+    "between a forward and its backward, and after an evaluation, the root's parameters are whole "
+    "and have no mesh: if this is asked then, ask it before"
+)
 
 
 def _or_its_own(

@@ -47,7 +47,7 @@ def registration_problem(entry: Entry, study: Study) -> tuple[str, str]:
             "must compute with wrapped children only",
             "where it does not, register a method that only calls it",
         )
-    if not entry.everywhere:
+    if not entry.everywhere and not classes_with_it(entry, study):
         return f"other models may be wrapped where this one is, without {name}()", by_hand
     for call, module in entry.made.items():
         constructor = _constructor(call, module, study)
@@ -72,6 +72,18 @@ def registration_problem(entry: Entry, study: Study) -> tuple[str, str]:
         if obstacle:
             return f"nothing can follow the wrapping, because {obstacle}", by_hand
     return "", ""
+
+
+def classes_with_it(entry: Entry, study: Study) -> frozenset[str]:
+    """The classes that were wrapped in the run, if the code does not tell them and all are known to
+    have the method; none otherwise. What has it not refuses to have it registered, with an error.
+    """
+    if entry.everywhere:
+        return frozenset()
+    known = {cls.node.name for cls in (entry.cls, *study.tracer.subclasses(entry.cls))}
+    met = [study.seen.construction_at(call, module) for call, module in entry.made.items()]
+    classes = frozenset().union(*(each.classes for each in met if each is not None))
+    return classes if None not in met and classes <= known else frozenset()
 
 
 def _without_gradients(function: FunctionNode) -> bool:

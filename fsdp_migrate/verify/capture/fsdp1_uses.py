@@ -21,6 +21,7 @@ from torch import nn
 from fsdp_migrate.fsdp1 import api
 from fsdp_migrate.verify.capture.described import described
 from fsdp_migrate.verify.capture.places import Place, Places, outer
+from fsdp_migrate.verify.capture.probes import Probes
 from fsdp_migrate.verify.inject.config import FSDP1
 
 Say = Callable[..., None]
@@ -50,6 +51,7 @@ class Uses:
         """Patch FSDP1, which has just been imported."""
         wrapper = self._wrapper = sys.modules[FSDP1].FullyShardedDataParallel
         self._patch_constructor(wrapper)
+        Probes(self._say, self._steps, wrapper, self._made_by.get).install()
         attributes = api.STATICS | api.METHODS | api.FIELDS | api.STATE_METHODS
         for name in sorted(attributes):
             found = inspect.getattr_static(wrapper, name, None)
@@ -88,7 +90,9 @@ class Uses:
     def _note_constructor(self, place: Place, given: dict[str, Any]) -> None:
         model, module = given.pop("self"), given.pop("module")
         arguments = {name: described(value) for name, value in given.items()}
-        key = json.dumps([_of_place(place), type(module).__name__, arguments], default=str)
+        buffers = sorted({str(b.dtype) for b in module.buffers() if b.is_floating_point()})
+        kind = type(module).__name__
+        key = json.dumps([_of_place(place), kind, arguments, buffers], default=str)
         number = self._constructors.setdefault(key, len(self._constructors))
         units = [(name, m) for name, m in model.named_modules() if isinstance(m, self._wrapper)]
         new = all(known != number for known in self._made_by.values())
@@ -99,10 +103,11 @@ class Uses:
                 "constructor",
                 number=number,
                 **_of_place(place),
-                module=type(module).__name__,
+                module=kind,
                 arguments=arguments,
                 units=[[_plain(name), _class_within(unit)] for name, unit in units[:_MOST_UNITS]],
                 count=len(units),
+                buffers=buffers,
             )
 
     def _noting(self, original: Any, name: str) -> Any:

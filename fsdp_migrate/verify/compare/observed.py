@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from typing import Any
 
-SCHEMA = 1
+SCHEMA = 2
 """Version of :meth:`Observed.to_dict`."""
 
 Event = dict[str, Any]
@@ -76,6 +77,28 @@ class Made:
     """Names and classes of the units, the outermost with an empty name; the first of them, where
     there are many."""
     count: int
+    buffers: tuple[str, ...] = ()
+    """The dtypes of the floating-point buffers in the module."""
+
+
+@dataclass(frozen=True, order=True)
+class Seen:
+    """A value that an expression had which the rewriter asked about.
+
+    ``kind``: ``model`` of FSDP1's, ``optimizer``, ``holder`` of one of both, ``other``; ``unseen``
+    where it could not be looked at.
+    """
+
+    file: str
+    span: Span
+    kind: str
+    class_: str = ""
+    value: str = ""
+    """As JSON, where it is plain."""
+    models: tuple[int, ...] = ()
+    """Numbers of the constructors that made the models."""
+    ranks: tuple[int, ...] = ()
+    first_step: int = 0
 
 
 @dataclass(frozen=True)
@@ -85,6 +108,10 @@ class Observed:
     uses: tuple[Use, ...] = ()
     made: tuple[Made, ...] = ()
     problems: tuple[str, ...] = ()
+    seen: tuple[Seen, ...] = ()
+    """The values of places that were asked about."""
+    world: int = 0
+    """How many ranks there were."""
 
     def to_dict(self) -> dict[str, Any]:
         """The facts as JSON values; the keys are stable within one ``schema``."""
@@ -93,6 +120,8 @@ class Observed:
             "uses": [asdict(use) for use in self.uses],
             "constructors": [asdict(made) for made in self.made],
             "problems": list(self.problems),
+            "seen": [asdict(each) for each in self.seen],
+            "world": self.world,
         }
 
     @classmethod
@@ -108,10 +137,24 @@ class Observed:
             for u in facts["uses"]
         ]
         made = [
-            Made(**{**m, "span": Span(**m["span"]), "units": tuple(map(tuple, m["units"]))})
+            Made(
+                **{
+                    **m,
+                    "span": Span(**m["span"]),
+                    "units": tuple(map(tuple, m["units"])),
+                    "buffers": tuple(m["buffers"]),
+                }
+            )
             for m in facts["constructors"]
         ]
-        return cls(tuple(uses), tuple(made), tuple(facts["problems"]))
+        seen = [
+            Seen(
+                **{**s, "span": Span(**s["span"]), **{n: tuple(s[n]) for n in ("models", "ranks")}}
+            )
+            for s in facts["seen"]
+        ]
+        problems, world = tuple(facts["problems"]), facts["world"]
+        return cls(tuple(uses), tuple(made), problems, tuple(seen), world)
 
 
 NOTHING = Observed()
@@ -122,27 +165,39 @@ def together(runs: Iterable[Observed]) -> Observed:
     uses: dict[tuple[Any, ...], Use] = {}
     made: dict[str, Made] = {}
     problems: dict[str, None] = {}
+    seen: dict[tuple[Any, ...], Seen] = {}
+    world = 0
     for run in runs:
         for use in run.uses:
             uses.setdefault((use.file, use.span, use.what, use.through), use)
         for each in run.made:
             made.setdefault(repr(each), each)
         problems |= dict.fromkeys(run.problems)
-    return Observed(tuple(sorted(uses.values())), tuple(made.values()), tuple(problems))
+        for value in run.seen:
+            key = (value.file, value.span, value.kind, value.class_, value.value, value.models)
+            seen.setdefault(key, value)
+        world = max(world, run.world)
+    every = tuple(sorted(uses.values())), tuple(made.values()), tuple(problems)
+    return Observed(*every, tuple(sorted(seen.values())), world)
 
 
 def read(ranks: Iterable[Iterable[Event]]) -> Observed:
     """Put together what each rank wrote."""
-    events = [(rank, event) for rank, written in enumerate(ranks) for event in written]
+    written = list(ranks)
+    events = [(rank, event) for rank, each in enumerate(written) for event in each]
     places: dict[tuple[Any, ...], list[tuple[int, Event]]] = {}
     made: dict[int, Made] = {}
     problems: dict[str, None] = {}
+    seen: dict[tuple[Any, ...], list[tuple[int, Event]]] = {}
     for rank, event in events:
         if event["t"] == "use":
             key = (event["file"], _span(event), event["what"], event["through"])
             places.setdefault(key, []).append((rank, event))
         elif event["t"] == "constructor":
             made.setdefault(event["number"], _made(event))
+        elif event["t"] == "value at":
+            what = (event["file"], _span(event), event["kind"], event["class"], _plain(event))
+            seen.setdefault(what, []).append((rank, event))
         elif event["t"] == "unobserved":
             problems[event["what"]] = None
     uses = [
@@ -151,13 +206,35 @@ def read(ranks: Iterable[Iterable[Event]]) -> Observed:
             span=key[1],
             what=key[2],
             through=key[3],
-            models=tuple(sorted({e["model"] for _, e in found if e["model"] is not None})),
-            ranks=tuple(sorted({rank for rank, _ in found})),
-            first_step=min(e["step"] for _, e in found),
+            **_who(found),
         )
         for key, found in places.items()
     ]
-    return Observed(tuple(sorted(uses)), tuple(made[n] for n in sorted(made)), tuple(problems))
+    values = [Seen(*key, **_who(found)) for key, found in seen.items()]
+    return Observed(
+        tuple(sorted(uses)),
+        tuple(made[n] for n in sorted(made)),
+        tuple(problems),
+        tuple(sorted(values)),
+        len(written),
+    )
+
+
+def _who(found: list[tuple[int, Event]]) -> dict[str, Any]:
+    """By which models and ranks something was met, and at which step first."""
+    return {
+        "models": tuple(sorted({e["model"] for _, e in found if e["model"] is not None})),
+        "ranks": tuple(sorted({rank for rank, _ in found})),
+        "first_step": min(e["step"] for _, e in found),
+    }
+
+
+def _plain(event: Event) -> str:
+    return (
+        ""
+        if event["value"] is None and event["class"] != "NoneType"
+        else json.dumps(event["value"])
+    )
 
 
 def _span(event: Event) -> Span:
@@ -170,4 +247,5 @@ def _span(event: Event) -> Span:
 def _made(event: Event) -> Made:
     units = tuple((name, kind) for name, kind in event["units"])
     plain = {n: event[n] for n in ("number", "file", "module", "arguments", "count")}
-    return Made(**plain, span=_span(event), units=units)
+    buffers = tuple(event.get("buffers", ()))
+    return Made(**plain, span=_span(event), units=units, buffers=buffers)

@@ -9,7 +9,7 @@ import signal
 import sys
 from pathlib import Path
 
-from fsdp_migrate.verify.inject import exceptions, executed, installed
+from fsdp_migrate.verify.inject import exceptions, executed, installed, probed
 from fsdp_migrate.verify.inject.config import FSDP1, FSDP2, Config
 from fsdp_migrate.verify.inject.imports import after_import
 
@@ -42,6 +42,7 @@ def start(*, forked: bool = False) -> None:
     for name in ("torch", FSDP1, FSDP2):
         after_import(name, _attach)
     executed.write_down(folder, config.tree)
+    probed.look(folder, config.tree)
 
 
 def _is_launcher() -> bool:

@@ -20,6 +20,9 @@ SOURCES = "sources.json"
 WATCHED = "watched.json"
 """The file among the records that lists those of which executed lines are written down."""
 
+ASKED = "asked.json"
+"""The file among the records that lists the expressions whose values are looked at."""
+
 VARIABLE = "FSDP_MIGRATE_VERIFY"
 """The environment variable that holds the configuration; without it nothing is recorded."""
 

@@ -14,26 +14,22 @@ import builtins
 import contextlib
 import json
 import os
-import runpy
 import sys
 import threading
-from importlib.machinery import SourceFileLoader
 from pathlib import Path
 from types import CodeType, FrameType
 from typing import Any
 
+from fsdp_migrate.verify.inject import compiling
 from fsdp_migrate.verify.inject.config import WATCHED
 
 _RAN = "__fsdp_migrate_ran__"
 """The name among the builtins of what is called in front of a changed statement."""
 
-_marks: _Marks | None = None
-
 
 def write_down(folder: Path, tree: str) -> None:
     """Begin, if ``folder`` holds a list of what to watch: of each file, as a path below ``tree``,
     the first and last lines of its changed statements."""
-    global _marks  # noqa: PLW0603 - once per process
     listed = folder / WATCHED
     if not listed.exists():
         return
@@ -42,18 +38,10 @@ def write_down(folder: Path, tree: str) -> None:
     if sys.version_info >= (3, 12):
         _monitor(lines)
         return
-    _marks = _Marks(lines)
-    _marks.install()
+    _Marks(lines).install()
     script = lines.name(sys.argv[0]) if sys.argv else None
     if script is not None:
         _trace(lines, script)
-
-
-def compiled(source: bytes, path: str) -> CodeType:
-    """The code of a script that our own launchers run."""
-    marked = source if _marks is None else _marks.marked(source, path)
-    code: CodeType = compile(marked, path, "exec", dont_inherit=True)
-    return code
 
 
 class _Lines:
@@ -138,30 +126,13 @@ class _Marks:
         # torch.compile calls it while it traces, and leaves it out of what it makes.
         ran._dynamo_marked_constant = True  # type: ignore[attr-defined]
         setattr(builtins, _RAN, ran)
-        to_code, stats = SourceFileLoader.source_to_code, SourceFileLoader.path_stats
+        compiling.install(lambda path: self.lines.name(path) is not None, self.marked)
 
-        def source_to_code(loader: Any, data: Any, path: Any, **options: Any) -> Any:
-            return to_code(loader, self.marked(data, path), path, **options)
-
-        def path_stats(loader: Any, path: str) -> Any:
-            if self.lines.name(path) is not None:
-                raise OSError("neither read from compiled files nor kept as one")
-            return stats(loader, path)
-
-        def compile_script(source: Any, path: Any, *args: Any, **options: Any) -> Any:
-            return compile(self.marked(source, path), path, *args, **options)
-
-        SourceFileLoader.source_to_code = source_to_code  # type: ignore[assignment,method-assign]
-        SourceFileLoader.path_stats = path_stats  # type: ignore[assignment,method-assign]
-        runpy.compile = compile_script  # type: ignore[attr-defined]
-
-    def marked(self, source: Any, path: Any) -> Any:
-        """``source`` with the calls, if the file is watched."""
-        name = self.lines.name(path) if isinstance(path, str) else None
-        if name is None:
-            return source
+    def marked(self, tree: ast.AST, path: str) -> ast.AST:
+        """The tree of a file that is watched, with the calls."""
+        name = self.lines.name(path)
+        assert name is not None
         self.lines.is_loaded(name)
-        tree = source if isinstance(source, ast.AST) else ast.parse(source, path)
         firsts = {first for first, _ in self.lines.waiting[name]}
         for node in list(ast.walk(tree)):
             for part in ("body", "orelse", "finalbody"):

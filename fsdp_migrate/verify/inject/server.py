@@ -228,10 +228,10 @@ def _run_script(target: list[str]) -> None:
     """Run a script in a ``__main__`` of its own, which lives on while the interpreter shuts down
     (``runpy.run_path`` would take it away before)."""
     path = target[0]
-    from fsdp_migrate.verify.inject import executed
+    from fsdp_migrate.verify.inject import compiling
 
     with open(path, "rb") as file:
-        code = executed.compiled(file.read(), path)
+        code = compiling.compiled(file.read(), path)
     program = types.ModuleType("__main__")
     program.__dict__.update(__file__=path, __cached__=None, __builtins__=__builtins__)
     sys.modules["__main__"] = program

@@ -68,6 +68,7 @@ def key(plan: Plan, job: Job) -> str:
         "precision": job.precision.value,
         "launcher": plan.launcher,
         "device": plan.device,
+        "asked": plan.asked if job.observed else {},
     }
     digest.update(json.dumps(facts, sort_keys=True).encode())
     for folder in filter(None, (tree, plan.files)):

@@ -15,7 +15,7 @@ from pathlib import Path
 from fsdp_migrate.verify.compare.gate import plural
 from fsdp_migrate.verify.compare.not_executed import changed_statements
 from fsdp_migrate.verify.events import Event, Stage
-from fsdp_migrate.verify.inject.config import SOURCES, VARIABLE, WATCHED, Changes, Config
+from fsdp_migrate.verify.inject.config import ASKED, SOURCES, VARIABLE, WATCHED, Changes, Config
 from fsdp_migrate.verify.launch import aftermath
 from fsdp_migrate.verify.launch.ending import End, Ending
 from fsdp_migrate.verify.launch.environment import environment
@@ -188,6 +188,8 @@ class Runner:
         (records / SOURCES).write_text(json.dumps(sources), encoding="utf-8")
         if job.migrated and not job.timing:
             (records / WATCHED).write_text(json.dumps(_changed(plan)), encoding="utf-8")
+        if job.observed and plan.asked:
+            (records / ASKED).write_text(json.dumps(dict(plan.asked)), encoding="utf-8")
         config = self._config(job, records, tree)
         self.on_event(Event(Stage.START, job.role))
         watched = watch(
