@@ -868,7 +868,7 @@ ROWS = (
         "dropped, marked",
         "FSDP202",
         "gradients that stay in low precision",
-        "test_gradient_dtypes.py",
+        "test_gradient_dtypes.py::test_low_precision_that_stays_is_marked",
     ),
     rewritten(
         "4",
@@ -1349,7 +1349,7 @@ ROWS = (
         "dropped, marked",
         "FSDP202",
         "gradients that stay in low precision",
-        "test_gradient_dtypes.py",
+        "test_gradient_dtypes.py::test_low_precision_that_stays_is_marked",
     ),
     review(
         "11",

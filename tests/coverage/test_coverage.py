@@ -76,6 +76,7 @@ def training() -> frozenset[str]:
         checks,
         test_checkpoints,
         test_devices,
+        test_gradient_dtypes,
         test_group_writes,
         test_groups,
         test_guarded,
@@ -99,6 +100,7 @@ def training() -> frozenset[str]:
         )
     ]
     for module in (
+        test_gradient_dtypes,
         test_group_writes,
         test_holders,
         test_replicated_states,
