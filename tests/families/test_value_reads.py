@@ -135,3 +135,35 @@ def test_what_is_combined_is_sharded_alike(read: str) -> None:
 @pytest.mark.parametrize("read", [OWN[0], COMPUTED[2]])
 def test_what_is_read_by_itself_is_not_resharded(read: str) -> None:
     assert "reshard()" not in after(read)
+
+
+FORWARD = """\
+import torch
+from torch import nn
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(4, 2))
+        self.register_buffer("bias", torch.zeros(4))
+
+    def forward(self, x):
+        return x @ self.weight[:2].T + self.bias[:2] * self.weight.norm()
+
+
+class Trainer(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.model = FSDP(Net(), use_orig_params=True)
+
+    def forward(self, x):
+        return self.model(x) READ
+"""
+
+
+def test_a_forward_reads_whole_parameters_of_its_own_model() -> None:
+    assert "TODO" not in rewritten(FORWARD.replace(" READ", ""))
+    other = rewritten(FORWARD.replace("READ", "* self.model.weight.norm()"))
+    assert other.count("TODO") == 1

@@ -18,6 +18,21 @@ def class_of_method(function: FunctionNode, module: Module) -> ast.ClassDef | No
     return parent if isinstance(parent, ast.ClassDef) else None
 
 
+def is_self(node: ast.expr, module: Module) -> bool:
+    """Whether a name is the first parameter of the method that it stands in."""
+    if not isinstance(node, ast.Name):
+        return False
+    scope = module.table.within[node].function()
+    if scope is None or not isinstance(scope.node, (ast.FunctionDef, ast.AsyncFunctionDef)):
+        return False
+    parameters = [*scope.node.args.posonlyargs, *scope.node.args.args]
+    return bool(
+        parameters
+        and parameters[0].arg == node.id
+        and class_of_method(scope.node, module) is not None
+    )
+
+
 def has_decorator(node: ast.AST, *names: str) -> bool:
     """Whether one of the decorators has one of these last names."""
     decorators = getattr(node, "decorator_list", [])

@@ -9,7 +9,7 @@ from functools import cached_property
 
 from fsdp_migrate.analysis.module import Module
 from fsdp_migrate.analysis.project import Project
-from fsdp_migrate.analysis.tracing.functions import class_of_method
+from fsdp_migrate.analysis.tracing.functions import is_self
 from fsdp_migrate.analysis.values import Class
 from fsdp_migrate.syntax.expressions import last_name
 
@@ -101,20 +101,6 @@ class ProjectIndex:
         found: dict[str, list[tuple[ast.Attribute, Module]]] = defaultdict(list)
         for module in self.project.modules:
             for node in module.table.stored_attributes:
-                if not _is_self(node.value, module):
+                if not is_self(node.value, module):
                     found[node.attr].append((node, module))
         return found
-
-
-def _is_self(node: ast.expr, module: Module) -> bool:
-    if not isinstance(node, ast.Name):
-        return False
-    scope = module.table.within[node].function()
-    if scope is None or not isinstance(scope.node, (ast.FunctionDef, ast.AsyncFunctionDef)):
-        return False
-    parameters = [*scope.node.args.posonlyargs, *scope.node.args.args]
-    return bool(
-        parameters
-        and parameters[0].arg == node.id
-        and class_of_method(scope.node, module) is not None
-    )

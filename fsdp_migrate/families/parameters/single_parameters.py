@@ -6,6 +6,7 @@ import ast
 from collections.abc import Iterator
 
 from fsdp_migrate.analysis.module import Module
+from fsdp_migrate.analysis.tracing.functions import is_self
 from fsdp_migrate.families.parameters import value_reads
 from fsdp_migrate.families.parameters.parameter_loops import METHODS
 from fsdp_migrate.families.parameters.parameter_numbers import NUMBER, OWN, VALUES
@@ -30,7 +31,7 @@ def find_single_reads(study: Study, module: Module) -> Iterator[Site]:
         if not reads or is_gathered(parameter, study, module):
             continue
         owner = _sharded_part(model, study, module)
-        if owner is not None:
+        if owner is not None and not is_self(owner, module):  # whole where a model's own code runs
             for found in (each for each in reads if each.read in CONSTRUCTS):
                 yield Site(CONSTRUCTS[found.read], module, found.node, found.node, owner)
 
