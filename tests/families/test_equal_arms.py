@@ -128,7 +128,11 @@ def test_a_compiled_pattern_is_no_model() -> None:
 
 
 @pytest.mark.parametrize(
-    "compiled", ["model = torch.compile(model)", "from torch import nn, compile"]
+    "compiled",
+    [
+        "model = torch.compile(model)",
+        "from torch import nn, compile\n    model = compile(model)",
+    ],
 )
 def test_a_compiled_model_is_told_by_ddp(compiled: str) -> None:
     """What ``torch.compile`` gives is no FSDPModule."""
