@@ -48,13 +48,16 @@ from fsdp_migrate.families.parameters.vectors import PIECES, VECTOR, WRITTEN, de
 from fsdp_migrate.families.parameters.writes import WRITE, decide_write
 from fsdp_migrate.families.training_loop import reductions
 from fsdp_migrate.families.wrapping import strategies
+from fsdp_migrate.fsdp1.references import enclosing_function
 from fsdp_migrate.fsdp1.site import Site
 from fsdp_migrate.planning.context import Study
 from fsdp_migrate.planning.edits import code
 from fsdp_migrate.planning.model import Constructor, Decision
 from fsdp_migrate.planning.rule import Finder, Rule
+from fsdp_migrate.syntax.expressions import last_name
 from fsdp_migrate.syntax.kinds import method_of
 from fsdp_migrate.syntax.scopes import Kind
+from fsdp_migrate.syntax.trees import walk
 
 RULE = Rule(
     code="FSDP408",
@@ -282,7 +285,10 @@ def _copied(
 
 def _added_up(site: Site, study: Study) -> list[ast.expr]:
     """The parameters in a loop whose elements are counted, if the program adds the numbers of all
-    ranks up; none otherwise."""
+    ranks up; none otherwise. Where it gathers them, each rank's own number counts."""
+    function = enclosing_function(site.module, site.node)
+    if any(isinstance(n, ast.Call) and "gather" in last_name(n.func) for n in walk(function)):
+        return []
     counts = [
         call
         for call in ast.walk(site.node)

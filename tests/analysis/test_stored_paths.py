@@ -74,4 +74,5 @@ def test_the_same_path_in_another_class_is_another_thing() -> None:
     )
     store = "self.trainer.model = FSDP(self.trainer.model)"
     _, after = migrate({"example.py": HEAD.format(store=store, use="pass") + other})
-    assert after["example.py"].endswith(other)
+    assert after["example.py"].endswith("return self.trainer.model.state_dict()\n")
+    assert "If this is a sharded model" in after["example.py"]  # in a file that shards

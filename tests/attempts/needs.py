@@ -71,6 +71,8 @@ class Need:
     ranks: int = 2
     asked: bool = False
     """Whether the code does not tell, so that it takes more than one attempt."""
+    seen: str = ""
+    """What is written at once instead, since a run of the original has shown that it is enough."""
 
     @property
     def program(self) -> str:
@@ -391,6 +393,7 @@ NEEDS = (
         STATES,
         BUILD + DUMP,
         asked=True,
+        seen="get_model_state_dict(",
     ),
     Need(
         "overflows of several groups",
@@ -438,10 +441,11 @@ class Found:
     def holds(self) -> bool:
         """Whether nothing is left, in few attempts, and in the form that is expected."""
         done = self.said["same_training"] and not self.said["left"] and self.code == 0
-        few = self.attempts <= MOST_ATTEMPTS and (self.attempts > 1) is self.need.asked
+        searched = self.need.asked and not self.need.seen
+        few = self.attempts <= MOST_ATTEMPTS and (self.attempts > 1) is searched
         others = [other["what"] for other in self.said["other_forms"]]
-        form = others if self.need.asked else [self.out]
-        return done and few and any(self.need.holds in each for each in form)
+        form = others if searched else [self.out]
+        return done and few and any((self.need.seen or self.need.holds) in each for each in form)
 
     @property
     def line(self) -> str:

@@ -323,12 +323,19 @@ ROWS = (
         "the group of all ranks",
         program("gathering"),
     ),
-    left(
+    review(
         "1.1",
-        "wrapped.process_group, sharded over some ranks, or as a setting says",
-        "left, loud: the group is that of the mesh's last dimension",
+        "wrapped.process_group, sharded over some ranks",
+        "the group of the last dimension of a parameter's mesh",
         "FSDP406",
         "a group of some ranks",
+    ),
+    left(
+        "1.1",
+        "wrapped.process_group, sharded as a setting says",
+        "left, loud: the group is that of the mesh's last dimension",
+        "FSDP406",
+        "the group of a model that may be whole on every rank",
     ),
     rewritten(
         "1.1",

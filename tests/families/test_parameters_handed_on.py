@@ -42,7 +42,7 @@ LEFT = {
         f"            new = wide\n            p.data = new\n\n\nSwap({LIST}).run()\n"
     ),
 }
-REVIEWED = {
+COUNTED = {
     "sizes that are added up": (
         "def count(given):\n    sizes = torch.tensor([p.numel() for p in given])\n"
         f"    dist.all_reduce(sizes)\n\n\ncount({LIST})\n"
@@ -51,6 +51,8 @@ REVIEWED = {
         "def count(given):\n    total = 0\n    for p in given:\n        total += p.numel()\n"
         f"    dist.all_reduce(torch.tensor(total))\n\n\ncount({LIST})\n"
     ),
+}
+REVIEWED = {
     "sizes of what an object keeps": (
         "class Counter:\n    def __init__(self, given):\n        self.given = given\n\n"
         "    def count(self):\n        sizes = [p.numel() for p in self.given]\n"
@@ -79,6 +81,14 @@ def test_another_dtype_in_data_holds_the_model_back(use: str) -> None:
     assert "FSDP(nn.Linear" in after["example.py"]
     found = [d for d in result.decisions if d.code == "FSDP408"]
     assert [d.outcome for d in found] == [Outcome.LEFT]
+
+
+@pytest.mark.parametrize("use", COUNTED.values(), ids=COUNTED)
+def test_counts_that_are_added_up_are_those_of_parts(use: str) -> None:
+    result, after = migrate({"example.py": HEAD + use})
+    (found,) = (d for d in result.decisions if d.code == "FSDP408")
+    assert found.outcome is Outcome.REWRITTEN
+    assert "own_part(p).numel()" in after["example.py"]
 
 
 @pytest.mark.parametrize("use", REVIEWED.values(), ids=REVIEWED)
