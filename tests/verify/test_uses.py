@@ -164,6 +164,14 @@ def test_lines_alone_do_where_columns_are_not_known(tree: Path) -> None:
     assert account(Observed((old, new)), study(tree)).unseen == (new,)
 
 
+def test_whether_something_has_a_state_is_asked_of_every_module(tree: Path) -> None:
+    source = 'hasattr(net, "state_dict")\nhasattr(net, "no_sync")\n'
+    (tree / "train.py").write_text(source)
+    state = use("state_dict", 'hasattr(net, "state_dict")', source=source)
+    other = use("no_sync", 'hasattr(net, "no_sync")', source=source)
+    assert account(Observed((state, other)), study(tree)).unseen == (other,)
+
+
 def test_what_is_in_no_file_of_the_tree_is_nobodys_site(tree: Path) -> None:
     made = Use("elsewhere.py", Span(1, 0, 1, 5), "no_sync")
     assert not account(Observed((made,)), study(tree)).uses

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeGuard
 
+from fsdp_migrate.fsdp1.api import STATE_METHODS
 from fsdp_migrate.verify.compare.coverage import listed
 from fsdp_migrate.verify.compare.gate import plural
 from fsdp_migrate.verify.compare.observed import Observed, Span, Use
@@ -109,7 +110,8 @@ def matches(observed: Observed, study: Study) -> dict[Use, tuple[KnownSite, ...]
     That is a site which it is within, or which is within it, in the same statement; or one in that
     statement about the same name (``m.module if hasattr(m, "module") else m``). A class that is
     called under another name stands for the sites that hand it on. Uses in no file of the tree (a
-    driver of ours, code made at run time) are left out: no rewriter sees those.
+    driver of ours, code made at run time) are left out: no rewriter sees those. So is the question
+    whether something has a state, for every module has one.
     """
     by_file: dict[str, list[KnownSite]] = {}
     for site in study.sites:
@@ -121,8 +123,9 @@ def matches(observed: Observed, study: Study) -> dict[Use, tuple[KnownSite, ...]
         nodes = _nodes(study.tree / file)
         statements = [head(node) for node in nodes if isinstance(node, ast.stmt)]
         called = {span(node) for node in nodes if _calls_a_name(node)}
+        asked = {span(node) for node in nodes if _asks_for_a_state(node)}
         sites = [(site, _around(site.span, statements)) for site in by_file.get(file, ())]
-        for use in uses:
+        for use in (each for each in uses if each.span not in asked):
             around = _around(use.span, statements)
             there = (site for site, statement in sites if statement == around)
             found[use] = tuple(site for site in there if _is_of(use, site))
@@ -150,6 +153,14 @@ def _nodes(file: Path) -> list[ast.AST]:
         return list(ast.walk(ast.parse(file.read_bytes())))
     except (SyntaxError, ValueError):  # the project's Python is another; no site is in there either
         return []
+
+
+def _asks_for_a_state(node: ast.AST) -> TypeGuard[ast.Call]:
+    """``hasattr(thing, "state_dict")``."""
+    match node:
+        case ast.Call(func=ast.Name(id="hasattr"), args=[_, ast.Constant(value=name)]):
+            return name in STATE_METHODS
+    return False
 
 
 def _calls_a_name(node: ast.AST) -> TypeGuard[ast.Call]:
