@@ -308,11 +308,15 @@ def _of_parts(
     for base in counted:
         function = proposal.support(site.module, "own_part", base)
         proposal.replace(site.module, base, code("{f}({b})", f=function, b=base))
-    review = PADDED if may_be_flat(models) else ""
+    review = f"{WHOLE}; {PADDED}" if may_be_flat(models) else WHOLE
     message = "of this rank's part, which the program adds up"
     return study.rewritten(site, RULE.code, message, proposal, models=models, review=review)
 
 
+WHOLE = (
+    "between a forward and its backward, and after an evaluation, each rank has all of the root's "
+    "parameters, which then count once for every rank: call reshard() of the model first"
+)
 PADDED = (
     "without use_orig_params=True FSDP1 counted what its flat parameters were padded with as well, "
     "now the sum over the ranks is that of the parameters"

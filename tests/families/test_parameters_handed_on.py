@@ -87,7 +87,7 @@ def test_another_dtype_in_data_holds_the_model_back(use: str) -> None:
 def test_counts_that_are_added_up_are_those_of_parts(use: str) -> None:
     result, after = migrate({"example.py": HEAD + use})
     (found,) = (d for d in result.decisions if d.code == "FSDP408")
-    assert found.outcome is Outcome.REWRITTEN
+    assert found.outcome is Outcome.REVIEW  # the root may be whole there
     assert "own_part(p).numel()" in after["example.py"]
 
 
