@@ -300,7 +300,8 @@ def _asked_by_name(named: str, site: Site, study: Study) -> Decision:
             review="" if _is_entered_without_gradients(site) else SYNCHRONIZED,
         )
     private = named in UNMISTAKABLE | FLAT_FIELDS
-    help_ = f"call {named} on the model where it is FSDP1's, and run again"
+    asked_plainly = f"{ast.unparse(site.subject)}.{named}"
+    help_ = f"write {asked_plainly} where it is FSDP1's, and run again"
     return study.left(
         site,
         RULE.code,

@@ -167,3 +167,66 @@ def test_a_forward_reads_whole_parameters_of_its_own_model() -> None:
     assert "TODO" not in rewritten(FORWARD.replace(" READ", ""))
     other = rewritten(FORWARD.replace("READ", "* self.model.weight.norm()"))
     assert other.count("TODO") == 1
+
+
+BETWEEN = """\
+import itertools
+
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+
+def main(batches, other):
+    model = FSDP(nn.Linear(4, 4), use_orig_params=True)
+    other = FSDP(nn.Linear(4, 4), use_orig_params=True)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    for x in batches:
+        loss = model(x).sum()
+        BEFORE
+        loss.backward()
+        AFTER
+        optimizer.step()
+"""
+SQUARES = (
+    "squares = sum(p.detach().pow(2).sum() for p in GIVEN.parameters()); dist.all_reduce(squares)"
+)
+
+
+@pytest.mark.parametrize(
+    ("place", "given", "resharded"),
+    [("BEFORE", "model", True), ("AFTER", "model", False), ("BEFORE", "other", False)],
+)
+def test_numbers_between_a_forward_and_its_backward(
+    place: str, given: str, resharded: bool
+) -> None:
+    source = BETWEEN.replace(place, SQUARES.replace("GIVEN", given))
+    text = rewritten(source.replace("BEFORE", "pass").replace("AFTER", "pass"))
+    assert "own_part(p)" in text
+    assert ("        model.reshard()\n        squares = " in text) is resharded
+
+
+def test_of_gradients_there_nothing_is_said() -> None:
+    squares = SQUARES.replace("p.detach()", "p.grad").replace("GIVEN", "model")
+    text = rewritten(BETWEEN.replace("BEFORE", squares).replace("AFTER", "pass"))
+    assert "reshard" not in text
+    assert "TODO" not in text
+
+
+@pytest.mark.parametrize("chain", ["itertools.chain", "chain"])
+def test_numbers_of_two_models_in_one_chain(chain: str) -> None:
+    of_both = f"{chain}(model.parameters(), other.parameters())"
+    squares = SQUARES.replace("GIVEN.parameters()", of_both)
+    text = rewritten(
+        BETWEEN.replace("import itertools", "import itertools\nfrom itertools import chain")
+        .replace("BEFORE", "pass")
+        .replace("AFTER", squares)
+    )
+    assert text.count("own_part(p).detach()") == 1
+
+
+def test_what_another_chain_gives_is_its_own() -> None:
+    squares = SQUARES.replace("GIVEN.parameters()", "query.chain(model.parameters())")
+    text = rewritten(BETWEEN.replace("BEFORE", "pass").replace("AFTER", squares))
+    assert "own_part" not in text

@@ -54,6 +54,14 @@ total = torch.tensor(sum(p.detach().norm().item() ** 2 for p in model.parameters
 dist.all_reduce(total)
 print("norm", total.item())
 """,
+    "in a chain": """
+import itertools
+total = torch.tensor(
+    sum(p.detach().norm().item() ** 2 for p in itertools.chain(model.parameters()))
+)
+dist.all_reduce(total)
+print("norm", total.item())
+""",
     "distances": """
 total = torch.tensor(
     sum((p.detach() - q).square().sum().item() for p, q in zip(model.parameters(), start))
@@ -119,3 +127,16 @@ if dist.get_rank() == 0:
     before = launcher.script(both.before, fsdp1="allow").numbers("loss")
     after = launcher.script(both.after, fsdp1="forbid").numbers("loss")
     assert before == pytest.approx(after, rel=1e-5)
+
+
+def test_between_a_forward_and_its_backward_it_is_sharded_first(
+    launcher: Launcher, tmp_path: Path
+) -> None:
+    forward = "        loss = model(inputs).pow(2).mean()\n"
+    read = "".join(f"        {line}\n" for line in ADDED_UP["tensors"].strip().splitlines())
+    start, _, rest = PROGRAM.partition("        model.eval()\n")
+    source = start.replace(forward, forward + read) + rest[rest.index("    dist.destroy") :]
+    both = written({"train.py": source.encode()}, tmp_path)
+    assert "model.reshard()" in both.text("train.py")
+    before = launcher.script(both.before, fsdp1="allow")
+    assert compare(before, launcher.script(both.after, fsdp1="forbid"), tolerance=1e-5) >= 12

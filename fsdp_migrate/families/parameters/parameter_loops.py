@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator, Sequence
+from typing import TypeGuard
 
 from fsdp_migrate.analysis.module import Module
 from fsdp_migrate.families.training_loop.listed_parts import PARTS, listed
@@ -34,10 +35,18 @@ COUNTS = frozenset({"numel", "nelement"})
 OF_WHOLE = frozenset({"std", "var", "median", "nanmedian", "quantile", "argmax", "argmin"})
 STORAGES = frozenset({"nbytes", "storage", "untyped_storage"})
 # What a loop may put around ``model.parameters()``.
-AROUND = frozenset({"zip", "enumerate", "list", "tuple", "sorted", "reversed", "filter"})
+AROUND = frozenset({"zip", "enumerate", "list", "tuple", "sorted", "reversed", "filter", "chain"})
 # Methods that end like in-place operations, and write nothing.
 NO_WRITES = frozenset({"requires_grad_", "retain_grad_", "share_memory_"})
 LOOPED = (ast.For, ast.AsyncFor, ast.comprehension, ast.Call)
+
+
+def gives_on(call: ast.AST) -> TypeGuard[ast.Call]:
+    """Whether a call gives the elements of its arguments: ``zip(a, b)``, ``itertools.chain(a)``."""
+    match call:
+        case ast.Call(func=ast.Name(id=name) | ast.Attribute(ast.Name("itertools"), name)):
+            return name in AROUND
+    return False
 
 
 def loop_over(
@@ -57,7 +66,7 @@ def loop_over(
             around = module.table.parents[whole]
             region = around if isinstance(around, ast.Call) else whole
             return parent.target, [region], whole
-        if not isinstance(parent, ast.Call) or getattr(parent.func, "id", "") not in AROUND:
+        if not gives_on(parent):
             return None
         child = parent
     return None
@@ -76,7 +85,7 @@ def uses_in_loop(call: ast.expr, module: Module) -> Iterator[tuple[ast.expr | as
             whole = of_kind(module.table.parents[parent], ast.expr)
             yield from uses_of_variables(whole, names_in(parent.target), [whole])
             return
-        if not isinstance(parent, ast.Call) or getattr(parent.func, "id", "") not in AROUND:
+        if not gives_on(parent):
             return
         child = parent
 

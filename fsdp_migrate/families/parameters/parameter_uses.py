@@ -25,6 +25,7 @@ from fsdp_migrate.families.parameters.parameter_loops import (
     REPLACED,
     UPDATE,
     data_assignments,
+    gives_on,
     has_data_assignments,
     holder,
     is_counted,
@@ -251,7 +252,7 @@ def _iterated(study: Study, module: Module) -> Iterator[ast.expr]:
     named = [*table.names, *table.attributes, *items]
     for name in named:
         around = table.parents[name]
-        if isinstance(around, ast.Call) and getattr(around.func, "id", "") not in AROUND:
+        if isinstance(around, ast.Call) and not gives_on(around):
             continue  # as nearly always
         if isinstance(around, LOOPED) and isinstance(name.ctx, ast.Load):
             yield name

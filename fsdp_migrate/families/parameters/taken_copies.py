@@ -29,6 +29,7 @@ from fsdp_migrate.families.training_loop.gathered_roots import (
     may_be_evaluated,
     may_stay_gathered,
     resharded_first,
+    stands_before_backward,
 )
 from fsdp_migrate.families.training_loop.training_before import (
     just_trained,
@@ -55,8 +56,9 @@ DEEPEST = 2  # functions that hand parameters on
 
 
 def find_taken_copies(study: Study, module: Module) -> Iterator[Site]:
-    """Sites for ``model.parameters()`` where it may follow an evaluation, and copies are taken or
-    changes are made out of the loop that would say so itself."""
+    """Sites for ``model.parameters()`` where it may follow an evaluation, or a forward whose
+    backward is yet to come, and copies are taken or changes are made out of the loop that would say
+    so itself."""
     if not study.constructors:
         return
     resharded: dict[str, set[ast.stmt]] = defaultdict(set)
@@ -68,7 +70,12 @@ def find_taken_copies(study: Study, module: Module) -> Iterator[Site]:
         if construct is None or is_gathered(call, study, module):
             continue
         models = sharded(method.value, module, study)
-        if not models or not may_stay_gathered(models, study):
+        if not models:
+            continue
+        if construct == COPIED and stands_before_backward(call, models, study, module):
+            yield Site(construct, module, call, call, method.value)
+            continue
+        if not may_stay_gathered(models, study):
             continue
         statement = module.table.statement(call)
         done = resharded[ast.unparse(method.value)]
