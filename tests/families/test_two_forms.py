@@ -101,6 +101,7 @@ def test_a_function_hands_on_what_its_callers_give() -> None:
     "more",
     [
         HANDED_ON + "\n\nHELD = {'wrap': wrap}\n",
+        HANDED_ON.replace("wrap(net, auto_wrap_policy=POLICY)", "net"),
         HANDED_ON.replace("auto_wrap_policy=POLICY", "**name"),
         HANDED_ON.replace("net, auto_wrap_policy=POLICY", "*name"),
         HANDED_ON.replace("    return FSDP", "    kwargs.update(more())\n    return FSDP"),

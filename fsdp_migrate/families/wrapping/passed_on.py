@@ -60,6 +60,8 @@ def _callers(function: ast.FunctionDef, home: Module, study: Study) -> list[Call
     if function.decorator_list or class_of_method(function, home) is not None:
         return None
     callers = study.tracer.callers(function, home)
+    if not callers:
+        return None  # it is there for somebody
     called = {caller.call.func for caller in callers}
     if any(use not in called for use in _uses(function, study)):
         return None
