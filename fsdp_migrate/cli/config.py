@@ -26,7 +26,16 @@ DEFAULT_LINE = 100
 LONGEST_SHOWN = 80  # characters of a value that a message repeats
 TABLE = "[tool.fsdp-migrate]"
 KEYS = frozenset(
-    {"target-torch", "select", "ignore", "exclude", "rule-paths", "line-length", "verify"}
+    {
+        "target-torch",
+        "select",
+        "ignore",
+        "exclude",
+        "rule-paths",
+        "line-length",
+        "partial",
+        "verify",
+    }
 )
 
 
@@ -42,6 +51,7 @@ class Config:
     line_length: int = DEFAULT_LINE
     imports: ImportStyle = field(default=ImportStyle())
     formatter: str = ""  # ruff or black, if the project is set up for one
+    partial: bool = True  # guards where left sites would hold a model back
     notes: tuple[str, ...] = field(default=())
     low_bounds: tuple[str, ...] = field(default=())  # likewise, of requirements of torch
 
@@ -75,6 +85,7 @@ def load(start: Path, *, target: str | None = None) -> Config:
         line_length=_line_length(table, data, pyproject),
         imports=style.import_style(root, data),
         formatter=style.formatter(root, data),
+        partial=_switch(table, "partial", pyproject, default=True),
         notes=notes,
         low_bounds=low,
     )
@@ -155,6 +166,13 @@ def _strings(table: dict[str, Any], key: str, path: Path) -> tuple[str, ...]:
     if not isinstance(value, list) or not all(isinstance(v, str) for v in value):
         raise ConfigError(f"{shown(path)}: {TABLE} {key} must be a list of strings")
     return tuple(value)
+
+
+def _switch(table: dict[str, Any], key: str, path: Path, *, default: bool) -> bool:
+    value = table.get(key, default)
+    if not isinstance(value, bool):
+        raise ConfigError(f"{shown(path)}: {TABLE} {key} must be true or false")
+    return value
 
 
 def _line_length(table: dict[str, Any], data: dict[str, Any], path: Path) -> int:

@@ -124,7 +124,9 @@ def _migrate(asked: Migrate, found: Sequence[Program], scratch: Path) -> int:
 
 def _rewritten(asked: Migrate, tree: Path, seen: Seen) -> Run:
     with console.waiting("rewriting"):
-        return session.run([tree], target=asked.target, trust_rules=asked.trust_rules, seen=seen)
+        return session.run(
+            [tree], target=asked.target, partial=False, trust_rules=asked.trust_rules, seen=seen
+        )
 
 
 def _nothing(run: Run) -> int:

@@ -94,13 +94,13 @@ class Rewrite:
         bool, option("--allow-dirty", help="also change files with uncommitted changes")
     ] = False
     partial: Annotated[
-        bool,
+        bool | None,
         option(
-            "--partial",
+            "--partial/--no-partial",
             help="where a site that is left would make a migrated model train or save wrongly, "
-            "migrate the rest and raise an error at the site [leave that model FSDP1]",
+            "migrate the rest and raise an error at the site, or leave that model FSDP1 [partial]",
         ),
-    ] = False
+    ] = None
     review: Annotated[
         bool,
         option(

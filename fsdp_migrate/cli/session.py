@@ -108,7 +108,7 @@ def run(
     ignore: Sequence[str] = (),
     target: str | None = None,
     edit: bool = True,
-    partial: bool = False,
+    partial: bool | None = None,
     jobs: int = 1,
     trust_rules: bool = False,
     home: Path | None = None,
@@ -117,9 +117,10 @@ def run(
 ) -> Run:
     """Find, read, decide and (with ``edit``) make the new contents of everything under ``paths``.
 
-    ``partial`` puts guards where left sites would otherwise hold a model's migration back. With
-    ``trust_rules``, or when the user's configuration says so, rules of the project's own run;
-    ``home`` is the project that ``paths`` are a copy of. ``quiet``: whose rules run was said.
+    ``partial`` puts guards where left sites would otherwise hold a model's migration back; None is
+    what the configuration says. With ``trust_rules``, or when the user's configuration says so,
+    rules of the project's own run; ``home`` is the project that ``paths`` are a copy of.
+    ``quiet``: whose rules run was said.
     ``seen`` is what a run of the original has shown, or gets told what it is to show.
 
     Raises:
@@ -147,7 +148,7 @@ def run(
                 ignored,
                 word.loaded,
                 edit=edit,
-                partial=partial,
+                partial=settings.partial if partial is None else partial,
                 jobs=jobs,
                 seen=seen,
             )

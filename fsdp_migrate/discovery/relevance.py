@@ -30,7 +30,7 @@ PARENT = b"distributed"
 SUPPORT = "fsdp2_support"
 # Parts of parameter names, for code that edits the keys of checkpoints.
 WRAPPED = b"_fsdp_wrapped_module"
-GUARD = re.compile(rb"[\"']fsdp-migrate FSDP")  # what --partial leaves to be migrated
+GUARD = re.compile(rb"[\"']fsdp-migrate FSDP")  # what is left to be migrated
 PARAMETER_NAMES = (b"_fpw_module", b"_flat_param")
 # What code does to a model it was given: such files matter once the project wraps one.
 MODEL_USES = rb"\.(?:(?:named_)?parameters\(|(?:%s)\b)" % (

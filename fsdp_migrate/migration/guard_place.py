@@ -61,7 +61,7 @@ def find(site: Site, nodes: set[ast.AST]) -> Place:
         conditions.insert(0, _condition(above.test, wanted=False))
         statement = above
     for test in tests:
-        if not _is_plain(test):
+        if not is_plain(test):
             raise Nowhere(
                 f"'{ast.unparse(test)}' decides whether it runs, and cannot be asked twice"
             )
@@ -135,25 +135,25 @@ def _condition(test: ast.expr, wanted: bool) -> Code:
     return code("{t}", t=test) if wanted else code("not {t}", t=test)
 
 
-def _is_plain(node: ast.expr) -> bool:
+def is_plain(node: ast.expr) -> bool:
     """Whether an expression may be asked once more."""
     match node:
         case ast.Constant() | ast.Name():
             return True
         case ast.Attribute():
-            return _is_plain(node.value)
+            return is_plain(node.value)
         case ast.UnaryOp():
-            return _is_plain(node.operand)
+            return is_plain(node.operand)
         case ast.Subscript():
-            return _is_plain(node.value) and _is_plain(node.slice)
+            return is_plain(node.value) and is_plain(node.slice)
         case ast.BoolOp():
-            return all(map(_is_plain, node.values))
+            return all(map(is_plain, node.values))
         case ast.Compare():
-            return all(map(_is_plain, (node.left, *node.comparators)))
+            return all(map(is_plain, (node.left, *node.comparators)))
         case ast.Tuple():
-            return all(map(_is_plain, node.elts))
+            return all(map(is_plain, node.elts))
         case ast.Call(keywords=[]):
-            return last_name(node.func) in ASKING and all(map(_is_plain, node.args))
+            return last_name(node.func) in ASKING and all(map(is_plain, node.args))
     return False
 
 

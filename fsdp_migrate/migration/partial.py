@@ -1,4 +1,4 @@
-"""Where ``rewrite --partial`` can stop a program at a site that is left.
+"""Where a program can be stopped at a site that is left and would go quietly wrong.
 
 A guard raises where the site would run, and nowhere else; nothing in the project catches what it
 raises. Where that cannot be had, the site's model stays FSDP1.
@@ -12,6 +12,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
 from fsdp_migrate.families.wrapping import vocabulary, wrap_contexts
+from fsdp_migrate.fsdp1.api import PACKAGE
 from fsdp_migrate.fsdp1.construct import Construct, ConstructKind
 from fsdp_migrate.fsdp1.site import Site
 from fsdp_migrate.migration import caught, guard_place
@@ -72,10 +73,10 @@ def _guarded(
         caught.check(site.module, place.statement, study, catching)
     except guard_place.Nowhere as why:
         return replace(decision, guard=Guard(problem=str(why)))
-    return replace(decision, guard=Guard(_edits(decision, place)))
+    return replace(decision, guard=Guard(_edits(decision, place, study)))
 
 
-def _edits(decision: Decision, place: guard_place.Place) -> tuple[Edit, ...]:
+def _edits(decision: Decision, place: guard_place.Place, study: Study) -> tuple[Edit, ...]:
     site, statement = decision.site, place.statement
     module = site.module
     sentence = next(
@@ -89,21 +90,30 @@ def _edits(decision: Decision, place: guard_place.Place) -> tuple[Edit, ...]:
     if on_one_line:  # the marker's place is in the block that the line becomes
         text = f"{mark.comment}\n{text}"
     raises = code("{r}", r=text)
-    if place.conditions:
-        test = join(" and ", [*place.conditions])
+    proposal = study.proposal()
+    conditions = [*place.conditions]
+    if _may_be_another(site, study):
+        sharded = proposal.name(module, PACKAGE, "FSDPModule", statement)
+        conditions.append(code(f"isinstance({{m}}, {sharded})", m=site.subject))
+    if conditions:
+        test = join(" and ", conditions)
         raises = Code(f"if {{{TEST}}}:\n{{r}}", {"r": textwrap.indent(text, "    "), TEST: test})
     inserted = Insert(module, statement, (raises,))
-    return (inserted,) if on_one_line else (inserted, mark)
+    marks = () if on_one_line else (mark,)
+    return (*proposal.edits, inserted, *marks)
 
 
-# -- where it stands ------------------------------------------------------------------------------
-
-
-# -- what becomes of the error --------------------------------------------------------------------
+def _may_be_another(site: Site, study: Study) -> bool:
+    """Whether a site is of a sharded model on one way and of another object on another way, which
+    ``isinstance`` tells apart: a compiled model hides the sharded one."""
+    if site.receiver is None or not guard_place.is_plain(site.receiver):
+        return False
+    others = study.models(site.receiver, site.module).others
+    return bool(others) and not study.unknown(others) and not study.project.mentions("compile")
 
 
 def behind_guards(decisions: Sequence[Decision], study: Study) -> list[Decision]:
-    """``decisions`` with what an earlier ``--partial`` left: sites that a guard keeps from running
+    """``decisions`` with what an earlier run left: sites that a guard keeps from running
     stay as they are, and a guard with no site behind it is one itself."""
     result: list[Decision] = []
     claimed: set[ast.AST] = set()

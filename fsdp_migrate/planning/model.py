@@ -299,7 +299,7 @@ class Cause(Enum):
 
 @dataclass(frozen=True)
 class Guard:
-    """What stops the program at a left site, with ``--partial``."""
+    """What stops the program at a left site that would go quietly wrong."""
 
     edits: tuple[Edit, ...] = ()  # which put it there, unless it stands already
     problem: str = ""  # why none can stand there

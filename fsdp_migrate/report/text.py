@@ -220,7 +220,7 @@ def held_back_lines(total: Summary) -> list[str]:
     for held in total.held_back[:SHOWN]:
         way_out = "settle " + ("it" if len(held.places) == 1 else "them all")
         if held.is_stoppable:
-            way_out += ", or run rewrite --partial: it migrates them, and the program stops there"
+            way_out += "; with --partial they are migrated, and the program stops there"
         sites = f"{held.sites} {plural('site', held.sites)}"
         lines.append(f"Held back: {sites} by {_some(held.places)}; {way_out}")
     return lines

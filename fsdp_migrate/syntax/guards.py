@@ -1,4 +1,4 @@
-"""What ``rewrite --partial`` puts in front of code that must not run on: a statement that raises.
+"""What ``rewrite`` puts in front of code that must not run on: a statement that raises.
 
 Here a guard is written and known again; where one can stand is ``partial.py``'s business.
 """

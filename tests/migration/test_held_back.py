@@ -66,8 +66,8 @@ def test_the_report_says_so() -> None:
     (line,) = text.held_back_lines(event.summary(result))
     sites = result.held_back[0].sites
     assert line == (
-        f"Held back: {sites} sites by a.py:7; settle it, or run rewrite --partial: it migrates "
-        "them, and the program stops there"
+        f"Held back: {sites} sites by a.py:7; settle it; with --partial they are migrated, and the "
+        "program stops there"
     )
     result, _ = migrate({"a.py": HEAD + MODEL.replace("FSDP(net)", "FSDP(net, unknown=1)")})
     (line,) = text.held_back_lines(event.summary(result))

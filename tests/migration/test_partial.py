@@ -1,4 +1,4 @@
-"""``rewrite --partial``: where guards stand, where none can, and that they stay what they are."""
+"""Guards: where they stand, where none can, and that they stay what they are."""
 
 from __future__ import annotations
 
@@ -538,6 +538,40 @@ def test_what_only_looks_like_a_guard(text: str) -> None:
     assert guards.read(ast.parse(text).body[0]) is None
 
 
+EITHER = """\
+from torch.nn.parallel import DistributedDataParallel as DDP
+
+def train(net, fsdp):
+    if fsdp:
+        model = FSDP(net)
+    else:
+        model = DDP(net)
+    return model.state_dict(keep_vars=True)
+"""
+
+
+def test_an_object_that_may_be_another_is_asked() -> None:
+    """The way of DDP goes on."""
+    _, after = partially(HEAD + EITHER)
+    assert "    if isinstance(model, FSDPModule):\n        raise NotImplementedError(" in after
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        EITHER.replace("DDP(net)", "FSDP(net)"),
+        EITHER.replace("    return", "    model = torch.compile(model)\n    return"),
+        EITHER.replace("DDP(net)", "other(net)"),
+        EITHER.replace("model.state_dict(", "(model or net).state_dict("),
+    ],
+    ids=["it is always sharded", "it is compiled", "nobody knows", "no name"],
+)
+def test_where_asking_would_not_tell_the_guard_has_no_condition(given: str) -> None:
+    _, after = partially(HEAD + given)
+    assert "\n    raise NotImplementedError(" in after
+    assert "isinstance" not in after
+
+
 def test_what_is_said_of_a_guard_is_read_again() -> None:
     statement = ast.parse(guards.text("FSDP101", 'it\'s a "quote"\\')).body[0]
     found = guards.read(statement)
@@ -567,16 +601,16 @@ def test_the_summary_names_the_model_and_its_guards(
     file = tmp_path / "a.py"
     file.write_text(HEAD + SAVE)
     monkeypatch.chdir(tmp_path)
-    dry = run("rewrite", "--partial", "--dry-run", ".")
+    dry = run("rewrite", "--dry-run", ".")
     assert dry.code == 1
     assert "+    raise NotImplementedError(" in dry.out
     assert file.read_text() == HEAD + SAVE
-    answer = run("rewrite", "--partial", ".")
+    answer = run("rewrite", ".")
     assert answer.code == 1
     assert "migrated in part: the model made at a.py:6; it raises at a.py:7" in answer.out
     first = file.read_text()
     assert first == partially(HEAD + SAVE)[1]
-    for again in (("rewrite", "--partial", "."), ("rewrite", ".")):
+    for again in (("rewrite", "."), ("rewrite", "--no-partial", ".")):
         assert run(*again).code == 1
         assert file.read_text() == first
     checked = run("check", ".")
@@ -607,9 +641,25 @@ def test_why_there_is_no_guard_is_said(
     source = HEAD + SAVE.replace("return ", "return lambda: ")
     (tmp_path / "a.py").write_text(source)
     monkeypatch.chdir(tmp_path)
-    answer = run("rewrite", "--partial", ".")
+    answer = run("rewrite", ".")
     assert "no guard can stand there: it runs when a lambda is called" in answer.out
     assert "migrated in part" not in answer.out
+
+
+@pytest.mark.parametrize("configured", [False, True])
+def test_who_wants_all_or_nothing_says_so(
+    run: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, configured: bool
+) -> None:
+    text = "[tool.fsdp-migrate]\npartial = false\n" if configured else ""
+    (tmp_path / "pyproject.toml").write_text(text)
+    (tmp_path / "a.py").write_text(HEAD + SAVE)
+    monkeypatch.chdir(tmp_path)
+    answer = run("rewrite", ".") if configured else run("rewrite", "--no-partial", ".")
+    assert "settle it; with --partial they are migrated, and the program stops there" in answer.out
+    assert "fully_shard" not in (tmp_path / "a.py").read_text()
+    assert ("with --partial" in run("check", ".").out) is configured
+    run("rewrite", "--partial", ".")
+    assert "raise NotImplementedError(" in (tmp_path / "a.py").read_text()
 
 
 def test_deselected_rules_hold_back_as_before() -> None:

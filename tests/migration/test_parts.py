@@ -80,7 +80,7 @@ def test_what_stays_holds_back_what_it_may_be_handed_in_its_repository(tmp_path:
     (tmp_path / "pyproject.toml").write_text("")
     (tmp_path / "train.py").write_text(GOOD)
     (tmp_path / "plugins" / "save.py").write_text(HELD)
-    run = session.run([tmp_path])
+    run = session.run([tmp_path], partial=False)
     assert {d.outcome for d in run.result.decisions} == {Outcome.LEFT}
     assert tmp_path / "train.py" not in run.result.changes
     waiting = [d for d in run.result.decisions if d.site.module.path == tmp_path / "train.py"]
@@ -96,7 +96,7 @@ def test_the_reason_named_is_one_that_no_other_form_takes_away(tmp_path: Path) -
     (tmp_path / "pyproject.toml").write_text("")
     (tmp_path / "one" / "train.py").write_text(f"{GOOD}\n\n{SAVED}".replace("FSDP(net)", KWARGS))
     (tmp_path / "two" / "save.py").write_text(HELD)
-    run = session.run([tmp_path])
+    run = session.run([tmp_path], partial=False)
     assert {d.outcome for d in run.result.decisions} == {Outcome.LEFT}
     own = [d for d in run.result.decisions if not d.held]
     assert {d.site.module.path.name for d in own} == {"save.py"}

@@ -1,4 +1,4 @@
-"""A program that ``--partial`` migrated trains as before, up to the site that was left."""
+"""A program that was migrated in part trains as before, up to the site that was left."""
 
 from __future__ import annotations
 
@@ -72,3 +72,44 @@ def test_without_the_guard_it_would_save_something_else(
     after = launcher.script(script, "--save-at", "2")
     assert "saved 2 0.weight" in after.output[0]
     assert "DTensor" in after.output[0], "the reason that the model was held back"
+
+
+EITHER = """
+import sys
+
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+from torch.nn.parallel import DistributedDataParallel as DDP
+
+dist.init_process_group("gloo")
+torch.manual_seed(0)
+net = nn.Linear(5, 4)
+if "--ddp" in sys.argv:
+    model = DDP(net)
+else:
+    model = FSDP(net, device_id=torch.device("cpu"), use_orig_params=True)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+for step in range(3):
+    loss = model(torch.ones(2, 5)).square().mean()
+    loss.backward()
+    optimizer.step()
+    optimizer.zero_grad()
+    print(f"step {step} loss {loss.item():.8f}", flush=True)
+state = model.state_dict(keep_vars=True)
+print(f"kept {len(state)}", flush=True)
+dist.destroy_process_group()
+"""
+
+
+def test_the_way_that_is_not_sharded_goes_on(launcher: Launcher, tmp_path: Path) -> None:
+    result, after = migrate({"train.py": EITHER}, Options(partial=True))
+    assert sum(d.guarded for d in result.decisions) == 1
+    script = lay(tmp_path / "a", after["train.py"])
+    other = launcher.script(script, "--ddp")
+    assert "kept 2" in other.output[0]
+    stopped = launcher.script(script, fails=True)
+    assert not any("kept" in text for text in stopped.output)
+    assert len(stopped.numbers("step 2")) == 1
+    assert all("fsdp-migrate FSDP302" in errors for errors in stopped.errors)
