@@ -10,7 +10,7 @@ from pathlib import Path
 
 from packaging.version import Version
 
-from fsdp_migrate.discovery import project_paths, torch_requirements
+from fsdp_migrate.discovery import project_paths, torch_installs, torch_requirements
 from fsdp_migrate.discovery.torch_requirements import Stated
 from fsdp_migrate.fsdp1.construct import Construct
 from fsdp_migrate.planning.outcome import Outcome
@@ -68,6 +68,17 @@ class Floors:
                 result.requirements.append(
                     Requirement(self.display(lock), 0, CODE, reason, help_, done=False)
                 )
+            self._name_installs(directory, result.requirements)
+
+    def _name_installs(self, directory: Path, found: list[Requirement]) -> None:
+        """Name the scripts, images and documents that install a torch without the new code's
+        functions."""
+        for each in torch_installs.find(directory):
+            if each.is_before(self.target):
+                message = f"{each.text}: it installs a torch that is too old"
+                help_ = f"the new code needs torch>={self.target}"
+                display = self.display(each.path)
+                found.append(Requirement(display, each.line, CODE, message, help_, done=False))
 
     def name_loads(self, files: Iterable[Path], result: Result) -> None:
         """Name the calls of ``torch.load`` that read otherwise with the torch that is needed now:

@@ -784,3 +784,69 @@ def test_loads_in_files_of_the_migrated_model_are_named_first(here: Path, run: C
     answer = run("rewrite", ".", "--target-torch", "2.7")
     line = len((here / "train.py").read_text().split("return torch.load")[0].splitlines())
     assert f"see train.py:{line}, b_resume.py:5, b_resume.py:13 and 1 more" in answer.out
+
+
+INSTALLS = {
+    "setup.sh": ("pip install torch==2.5.0 torchvision==0.20.0", "setup.sh:1", "torch==2.5.0"),
+    "scripts/env.slurm": ("\n  pip install 'torch<2.6'\n", "scripts/env.slurm:2", "torch<2.6"),
+    "README.md": ("Run `pip install torch==2.4`.", "README.md:1", "torch==2.4"),
+    "environment.yml": ("dependencies:\n  - pytorch=2.2.1\n", "environment.yml:2", "pytorch=2.2.1"),
+    "Dockerfile": (
+        "FROM pytorch/pytorch:2.1.0-cuda12.1\n",
+        "Dockerfile:1",
+        "pytorch/pytorch:2.1.0",
+    ),
+    ".github/workflows/ci.yml": (
+        "- run: pip install torchaudio==2.5.1\n",
+        ".github/workflows/ci.yml:1",
+        "torchaudio==2.5.1",
+    ),
+    "requirements.txt": (
+        "https://example.org/whl/torch-2.1.2%2Bcu118-cp310-cp310-linux_x86_64.whl\n",
+        "requirements.txt:1",
+        "torch-2.1.2",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", INSTALLS)
+def test_what_installs_an_older_torch_is_named(here: Path, run: Command, name: str) -> None:
+    text, place, said = INSTALLS[name]
+    (here / name).parent.mkdir(parents=True, exist_ok=True)
+    (here / name).write_text(text)
+    answer = run("rewrite", ".")
+    assert f"{place}  {said}: it installs a torch that is too old" in answer.out
+    assert "the new code needs torch>=2.7" in answer.out
+    assert (here / name).read_text() == text
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("setup.sh", "pip install torch==2.7.1 torch>=2.0 torchvision==0.15.0\n"),
+        ("setup.sh", "# pip install torch==2.0\npip install my-torch==1.0 torch-geometric==2.0\n"),
+        ("README.md", "with torch 2.1 and torch<=2.9\n"),
+        ("notes.txt", "torch==2.0\n"),
+        ("other/setup.sh", "pip install torch==2.0\n"),
+        ("ci.yml", "pip install torch==2.0\n"),
+        ("Dockerfile", "FROM pytorch/pytorch:2.7.0-cuda12.6\n"),
+    ],
+)
+def test_what_installs_a_torch_that_will_do_is_not(
+    here: Path, run: Command, name: str, text: str
+) -> None:
+    (here / name).parent.mkdir(parents=True, exist_ok=True)
+    (here / name).write_text(text)
+    answer = run("rewrite", ".")
+    assert "FSDP501" not in answer.out + answer.err
+
+
+def test_what_is_said_twice_in_a_file_is_named_once(here: Path, run: Command) -> None:
+    (here / "setup.sh").write_text("pip install torch==2.5.0\npip install torch==2.5.0\n")
+    assert run("rewrite", ".").out.count("it installs a torch") == 1
+
+
+def test_without_a_migration_nothing_is_named(here: Path, run: Command) -> None:
+    (here / "train.py").write_text("import torch\n")
+    (here / "setup.sh").write_text("pip install torch==2.5.0\n")
+    assert "FSDP501" not in run("rewrite", ".").out
