@@ -495,9 +495,6 @@ def test_a_pattern_asks_for_the_new_class(case: str) -> None:
 LEFT_CASES = {
     "what is inside": "case FSDP(module=inner):",
     "the class itself": "case torch.distributed.fsdp.FullyShardedDataParallel:",
-    "FSDP2's models too": """case FSDP():
-            return "first"
-        case FSDPModule():""",
 }
 
 
@@ -507,6 +504,25 @@ def test_a_pattern_that_would_not_match_holds_the_model_back(case: str) -> None:
     result, after = migrate({"train.py": source})
     assert unmarked(after["train.py"]) == source
     assert any(d.outcome.name == "LEFT" and d.code == "FSDP404" for d in result.decisions)
+
+
+BESIDE = {
+    "FSDP2's models too": """case FSDP():
+            return "first"
+        case FSDPModule():""",
+    "FSDP2's models in the same case": "case FSDP() | FSDPModule():",
+}
+
+
+@pytest.mark.parametrize("case", BESIDE.values(), ids=BESIDE)
+def test_a_pattern_beside_one_for_fsdp2_is_left_and_holds_nothing_back(case: str) -> None:
+    """No model is of its class any more."""
+    result, after = migrate({"train.py": CASE_FILE.replace("CASE", case)})
+    assert not result.problems
+    assert "return fully_shard(net)" in after["train.py"]
+    assert f"        {case}\n" in after["train.py"]
+    assert "# TODO(fsdp-migrate FSDP404)" in after["train.py"]
+    assert migrate(after)[1] == after
 
 
 def test_patterns_of_other_classes_stay() -> None:

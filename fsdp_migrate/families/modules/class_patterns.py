@@ -21,7 +21,7 @@ def decide_class_pattern(site: Site, study: Study) -> Decision:
     models = study.models_of_static(match.subject, site.module).constructors
     if not models:
         return study.left(site, RULE, study.no_models, study.no_models_help)
-    reason = ""
+    reason, quiet = "", True
     if not isinstance(pattern, ast.MatchClass):
         reason = "classes are compared, and an FSDP2 model is of another class"
         help_ = "match the model itself, and write case FSDPModule():"
@@ -29,10 +29,10 @@ def decide_class_pattern(site: Site, study: Study) -> Decision:
         reason = f"an FSDP2 model has no {own[0]}, and would not match"
         help_ = "match FSDPModule() by itself, and use the model"
     elif any(_asks_fsdp2(case.pattern, site, study) for case in match.cases):
-        reason = "there is a case for FSDP2 models beside this, which is theirs"
+        reason, quiet = "there is a case for FSDP2 models beside this, which is theirs now", False
         help_ = "delete this case, once the other does all that they need"
     if reason:
-        return study.left(site, RULE, reason, help_, models=models, quiet=True)
+        return study.left(site, RULE, reason, help_, models=models, quiet=quiet)
     proposal = study.proposal()
     name = proposal.name(site.module, PACKAGE, "FSDPModule", site.reference)
     proposal.replace(site.module, site.mention, code("{n}", n=name))
