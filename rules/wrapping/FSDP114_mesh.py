@@ -50,6 +50,10 @@ def _mesh(site: Site, study: Study) -> Decision:
         reason = f"{' or '.join(chosen)} on a mesh of one dimension is an error in FSDP1"
         help_ = "build a 2-D mesh, or shard over the one that is given"
         return study.left(site, RULE.code, reason, help_, final=True)
+    if chosen == {"NO_SHARD"}:
+        replicas = _first_group(value, site, plan, study)
+        _replicate(plan, replicas, device_code.type_code(plan, study))
+        return study.rewritten(site, RULE.code, "mesh that replicates over its first dimension")
     for call, module in found.unnamed:
         meshes.name_dimensions(call, module, plan, study)
     if chosen:  # a run-time strategy hands the mesh to sharding_kwargs itself
@@ -65,26 +69,52 @@ def _group(site: Site, study: Study) -> Decision:
     if chosen.isdisjoint(strategies.HYBRID) and isinstance(value, ast.Tuple) and chosen:
         reason = f"{' or '.join(sorted(chosen))} takes one process group in FSDP1, and no pair"
         return study.left(site, RULE.code, reason, "pass the group that is meant", final=True)
-    name = plan.fresh("mesh")
     kind = device_code.type_code(plan, study)
+    if chosen == {"NO_SHARD"}:
+        _replicate(plan, _group_code(value, site, plan, study), kind)
+        return study.rewritten(site, RULE.code, "mesh that replicates over the same ranks")
+    name = plan.fresh("mesh")
     plan.everywhere["mesh"] = code("{n}", n=name)
     if meshes.may_be_pair(plan.constructor, study):
         function = plan.support("mesh_of_groups")
         plan.setup.append(code("{n} = {f}({g}, {k})", n=name, f=function, g=value, k=kind))
         return study.rewritten(site, RULE.code, "mesh over the same ranks")
     mesh_class = plan.name("torch.distributed.device_mesh", "DeviceMesh")
-    group = code("{g}", g=value)
-    if any(isinstance(v, (Constant, Unknown)) for v in study.values(value, site.module)):
-        group = code("{g} or {d}.group.WORLD", g=value, d=plan.dist())
-    if chosen == {"NO_SHARD"}:
-        _replicate(plan, name, mesh_class, group, kind)
-        return study.rewritten(site, RULE.code, "mesh that replicates over the same ranks")
+    group = _group_code(value, site, plan, study)
     plan.setup.append(code("{n} = {c}.from_group({g}, {k})", n=name, c=mesh_class, g=group, k=kind))
     return study.rewritten(site, RULE.code, "mesh over the same ranks")
 
 
-def _replicate(plan: ShardPlan, name: str, mesh_class: str, group: Code, kind: Code) -> None:
+def _group_code(value: ast.expr, site: Site, plan: ShardPlan, study: Study) -> Code:
+    """The group that FSDP1 was given; all ranks where that may be None."""
+    if _may_be_none(value, site, study):
+        return code("{g} or {d}.group.WORLD", g=value, d=plan.dist())
+    return code("{g}", g=value)
+
+
+def _first_group(value: ast.expr, site: Site, plan: ShardPlan, study: Study) -> Code:
+    """The group of a mesh's first dimension, which is all that FSDP1 took of it where nothing is
+    sharded (``_init_process_group_state``)."""
+    if not _may_be_none(value, site, study):
+        return code("{m}.get_group(0)", m=value)
+    given = code("{m}", m=value)
+    if not isinstance(value, ast.Name):
+        name = plan.fresh("given_mesh")
+        plan.setup.append(code("{n} = {m}", n=name, m=value))
+        given = code("{n}", n=name)
+    none = code("{m} is None", m=given)
+    return code("{d}.group.WORLD if {n} else {m}.get_group(0)", d=plan.dist(), n=none, m=given)
+
+
+def _may_be_none(value: ast.expr, site: Site, study: Study) -> bool:
+    return any(isinstance(v, (Constant, Unknown)) for v in study.values(value, site.module))
+
+
+def _replicate(plan: ShardPlan, group: Code, kind: Code) -> None:
     """A mesh whose first dimension is a group that replicates; each rank shards by itself."""
+    name = plan.fresh("mesh")
+    mesh_class = plan.name("torch.distributed.device_mesh", "DeviceMesh")
+    plan.everywhere["mesh"] = code("{n}", n=name)
     ranks, own, dist = plan.fresh("replicas"), plan.fresh("own_group"), plan.dist()
     plan.setup += [
         code("{r} = {g}", r=ranks, g=group),

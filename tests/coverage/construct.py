@@ -601,6 +601,14 @@ ROWS = (
         "no sharding at all",
         program("strategies --strategy NO_SHARD"),
     ),
+    review(
+        "2.1",
+        "NO_SHARD over a group or a given mesh",
+        "a mesh that replicates over it, each rank a shard of its own",
+        "FSDP114",
+        "a mesh over which nothing is sharded",
+        "test_replicas_over_groups.py::test_trains_the_same[slice]",
+    ),
     rewritten(
         "2.1",
         "HYBRID_SHARD, NO_SHARD or a group on a device that is only known at run time",

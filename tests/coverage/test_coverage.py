@@ -125,6 +125,7 @@ def training() -> frozenset[str]:
         f"test_optimizers_of_wholes.py::test_trains_the_same[{n}]"
         for n in ("attribute", "function")
     ]
+    found.append("test_replicas_over_groups.py::test_trains_the_same[slice]")
     found.append("test_bare_lists.py::test_units_of_a_list_train_the_same[written-True-]")
     found += [f"test_groups.py::test_units_are_the_same[{n}]" for n in test_groups.snippets()]
     found += [f"test_shard.py::test_trains_the_same[{n}]" for n in arguments.CASES]

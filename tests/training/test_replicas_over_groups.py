@@ -1,4 +1,4 @@
-"""NO_SHARD over a group of ranks: each rank keeps the whole, and the group shares gradients."""
+"""NO_SHARD over a group of ranks, or a mesh: each keeps the whole, and they share gradients."""
 
 from __future__ import annotations
 
@@ -49,8 +49,29 @@ main()
 """
 
 
-def test_trains_the_same(launcher: Launcher, tmp_path: Path) -> None:
-    both = written({"train.py": PROGRAM.encode()}, tmp_path)
+SLICE = (
+    PROGRAM.replace("process_group=group", "device_mesh=group")
+    .replace("    pairs = [dist.new_group([0, 2]), dist.new_group([1, 3])]\n", "")
+    .replace("build(pairs[rank % 2])", 'build(ranks["copies"])')
+    .replace(
+        '    dist.init_process_group("gloo")\n',
+        '    dist.init_process_group("gloo")\n'
+        '    ranks = init_device_mesh("cpu", (2, 2), mesh_dim_names=("copies", "parts"))\n',
+    )
+    .replace(
+        "from torch.distributed.fsdp",
+        "from torch.distributed.device_mesh import init_device_mesh\nfrom torch.distributed.fsdp",
+    )
+)
+PLANE = SLICE.replace('ranks["copies"]', "ranks")
+NONE = SLICE.replace('ranks["copies"]', "None").replace("torch.manual_seed(rank % 2)", "")
+
+
+@pytest.mark.parametrize(
+    "program", [PROGRAM, SLICE, PLANE, NONE], ids=["group", "slice", "two dimensions", "no mesh"]
+)
+def test_trains_the_same(launcher: Launcher, tmp_path: Path, program: str) -> None:
+    both = written({"train.py": program.encode()}, tmp_path)
     assert "use_local_synchronization" in both.after.read_text()
     before = launcher.script(both.before, fsdp1="allow", ranks=4)
     after = launcher.script(both.after, fsdp1="forbid", ranks=4)

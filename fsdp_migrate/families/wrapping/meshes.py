@@ -126,6 +126,9 @@ def has_one_first_rank(constructor: Constructor, study: Study) -> bool:
     mesh = constructor.arguments.get("device_mesh")
     if mesh is None:
         return True
+    replicates = strategies.strategies_of(constructor, study) == {"NO_SHARD"}
+    if replicates and read(mesh, constructor.module, study).dimensions != {1}:
+        return False  # only the first dimension shared weights
     dimensions: set[object] | None = None
     if isinstance(mesh, ast.Subscript):
         names = mesh.slice.elts if isinstance(mesh.slice, ast.Tuple) else [mesh.slice]

@@ -288,9 +288,7 @@ def apply_strategy(name: str, plan: ShardPlan, study: Study) -> str:
         count = device_code.count_code(plan, study)
         _mesh(plan, study, code("({d}.get_world_size() // {c}, {c})", d=plan.dist(), c=count))
     if name == "NO_SHARD":
-        if has_mesh:
-            return "NO_SHARD over a given mesh has no plain FSDP2 form"
-        if has_group:
+        if has_mesh or has_group:
             return ""  # the mesh is made of it
         _mesh(plan, study, code("({d}.get_world_size(), 1)", d=plan.dist()))
     if name in strategies.RESHARD_NEVER:
