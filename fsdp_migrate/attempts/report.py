@@ -8,7 +8,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from fsdp_migrate.attempts.search import OF_THE_ORIGINAL, Attempt, Other, Search
+from fsdp_migrate.attempts.search import OF_THE_ORIGINAL, OF_THE_RUN, Attempt, Other, Search
+from fsdp_migrate.planning.forms import AS_SEEN
 from fsdp_migrate.report.markdown import code, text
 from fsdp_migrate.verify.compare.coverage import listed
 from fsdp_migrate.verify.compare.gate import AMPLIFIES, plural
@@ -17,6 +18,7 @@ from fsdp_migrate.verify.report.model import Report
 
 SCHEMA = 1
 """Version of :meth:`Migration.to_dict`."""
+_MANY = 3
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -218,7 +220,11 @@ def what_was_tried(attempt: Attempt, titles: Sequence[str]) -> str:
     parts = []
     if forms.left:
         parts.append(f"without {listed([titles[unit] for unit in sorted(forms.left)])}")
-    parts += [other.what for other in sorted(forms.taken)]
+    shown = [other.what for other in sorted(forms.taken) if other.unit == OF_THE_RUN]
+    if len(shown) > _MANY:
+        shown = [f"not {AS_SEEN} at {len(shown)} places"]
+    parts += shown
+    parts += [other.what for other in sorted(forms.taken) if other.unit != OF_THE_RUN]
     return ", ".join(parts) or "everything is written out"
 
 

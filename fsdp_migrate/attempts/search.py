@@ -7,13 +7,17 @@ forms change nothing about the failure is no suspect any more. Where the evidenc
 halves are left. What took another form in vain takes its first one again afterwards: of what did
 not keep that, nothing could alone.
 
+The first form of some places rests on what a run of the original has shown. Where that does not
+train the same, the second attempt rests on the code alone, before anything is suspected; what the
+run showed is believed again at the end where that did no harm.
+
 The search is deterministic: the same answers of ``train`` lead to the same attempts.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from time import monotonic
 
 from fsdp_migrate.planning.forms import Place
@@ -23,6 +27,8 @@ from fsdp_migrate.verify.report.model import Report, Verdict
 
 OF_THE_ORIGINAL = frozenset({Verdict.BEFORE_FAILED, Verdict.BEFORE_HUNG, Verdict.UNRECORDED})
 """Whatever is done to the migrated program, these verdicts stay as they are."""
+OF_THE_RUN = -1
+"""In the place of a unit: what the run showed, which may concern sites of any unit, or none."""
 
 
 @dataclass(frozen=True, order=True)
@@ -30,6 +36,7 @@ class Other:
     """Another form of something in a unit: forms of sites that are passed over for it."""
 
     unit: int
+    """Or ``OF_THE_RUN``."""
     what: str
     """The form that is taken, and where."""
     passed_over: tuple[tuple[Place, str], ...]
@@ -41,6 +48,11 @@ class Forms:
 
     taken: frozenset[Other] = frozenset()
     left: frozenset[int] = frozenset()
+
+    @property
+    def may_leave(self) -> bool:
+        """Whether it may leave models as they were that are written out first."""
+        return bool(self.left) or any(other.unit == OF_THE_RUN for other in self.taken)
 
     @property
     def others(self) -> frozenset[Other | int]:
@@ -122,6 +134,10 @@ class Search:
     suspect: Callable[[Attempt], Sequence[Suspect]]
     limits: Limits
     further: Callable[[Forms, Suspect], Iterable[Forms]] = lambda forms, suspect: ()
+    on_code: Callable[[], Forms] = Forms
+    """Answers with the forms that rest on nothing that only the run showed."""
+    alike: Callable[[Forms, Forms], bool] = lambda one, other: False
+    """Whether the same code is written in both."""
     tell: Callable[[int, Attempt], None] = lambda number, attempt: None
     """Is told of each attempt when it is done, and which one it is, from 1."""
     attempts: list[Attempt] = field(default_factory=list)
@@ -144,7 +160,7 @@ class Search:
             self.stopped = str(stop)
 
     def _find_one_that_passes(self) -> Forms:
-        attempt = self._try(Forms(), "")
+        attempt = self._on_the_code_alone(self._try(Forms(), ""))
         cleared: set[int] = set()
         while not attempt.passes:
             rest = [unit for unit in self.units if unit not in attempt.forms.left]
@@ -162,6 +178,17 @@ class Search:
             else:
                 attempt = changed
         return attempt.forms
+
+    def _on_the_code_alone(self, failed: Attempt) -> Attempt:
+        """The attempt that rests on nothing that only the run showed; ``failed`` itself where it
+        passes, and where that makes no difference, or leaves everything."""
+        forms = self.on_code()
+        if failed.passes or not forms.taken or self.alike(forms, failed.forms):
+            return failed
+        self._require_that_forms_matter(failed, self.suspect(failed))
+        attempt = self._try(forms, _RUN)
+        proves_nothing = attempt.passes and not attempt.reports
+        return failed if proves_nothing or _fail_alike(failed, attempt) else attempt
 
     def _in_other_forms(self, failed: Attempt, suspect: Suspect) -> Attempt | None:
         """The attempt with the first further form of a suspect that makes a difference."""
@@ -212,6 +239,8 @@ class Search:
         for attempt in self.attempts:
             if attempt.forms == forms:
                 return attempt
+            if self.alike(attempt.forms, forms):
+                return self._keep(replace(attempt, forms=forms))
         if forms.left.issuperset(self.units):
             return self._done(Attempt(forms, why, trained=False))
         self._check_limits()
@@ -221,9 +250,13 @@ class Search:
 
     def _done(self, attempt: Attempt) -> Attempt:
         self.attempts.append(attempt)
+        self._keep(attempt)
+        self.tell(len(self.attempts), attempt)
+        return attempt
+
+    def _keep(self, attempt: Attempt) -> Attempt:
         if attempt.passes and (self.best is None or _cost(attempt) < _cost(self.best)):
             self.best = attempt
-        self.tell(len(self.attempts), attempt)
         return attempt
 
     def _check_limits(self) -> None:
@@ -236,8 +269,9 @@ class Search:
             raise Stopped(f"the budget of {self.limits.seconds:g} s leaves no time for another")
 
 
-def _cost(attempt: Attempt) -> tuple[int, int]:
-    return len(attempt.forms.left), len(attempt.forms.taken)
+def _cost(attempt: Attempt) -> tuple[bool, int, int]:
+    """How much it leaves; most of all where nothing is left of the migration."""
+    return not attempt.reports, len(attempt.forms.left), len(attempt.forms.taken)
 
 
 def _in_order(others: Iterable[Other | int]) -> list[Other | int]:
@@ -255,5 +289,6 @@ def _fail_alike(one: Attempt, other: Attempt) -> bool:
     return len(said) == 1
 
 
+_RUN = "what the run showed may not hold, so the code alone decides"
 _AGAIN = "written out again, as it may not be the cause"
 _HALVES = "nothing tells which one it is, so halves are tried"

@@ -1,10 +1,11 @@
 """Which units a failed attempt points at.
 
-An error that says that a model is not sharded is about its constructor, whatever line asked for it;
-so is a gate that failed, for on a crash that is how the models were sharded by then. Otherwise an
-error's own line comes first, then the sites of rules that its words speak of; then the gates that
-could not decide, or found another cost, and the models that the run made. Gates point at sites
-(``verify/compare/blame.py``) in their order.
+A guard that was reached is about the site behind it: that has no other form, so its model is left
+whole. An error that says that a model is not sharded is about its constructor, whatever line asked
+for it; so is a gate that failed, for on a crash that is how the models were sharded by then.
+Otherwise an error's own line comes first, then the sites of rules that its words speak of; then the
+gates that could not decide, or found another cost, and the models that the run made. Gates point at
+sites (``verify/compare/blame.py``) in their order.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from pathlib import Path
 
 from fsdp_migrate.attempts.search import Suspect
 from fsdp_migrate.families.wrapping.refused_modules import OF_FSDP2
+from fsdp_migrate.syntax import guards
 from fsdp_migrate.verify.compare.gate import Status
 from fsdp_migrate.verify.compare.observed import Observed
 from fsdp_migrate.verify.compare.sites import KnownSite
@@ -63,6 +65,7 @@ class Suspects:
 
     def _all(self, report: Report) -> Iterator[Suspect]:
         errors = [e for e in report.endings.values() if e.end in (End.CRASHED, End.HUNG)]
+        yield from (suspect for e in errors for suspect in self._by_guard(e))
         yield from (suspect for e in errors for suspect in self._by_method(e, report.observed))
         yield from (suspect for e in errors for suspect in self._by_what_is_left(e))
         lines = [suspect for ending in errors for suspect in self._by_lines(ending)]
@@ -128,6 +131,19 @@ class Suspects:
             if site.place in made and site.code in _CONSTRUCTORS:
                 why = f"{found['kind']} was not sharded by {site}"
                 yield Suspect(self.owners[site], why, (site,))
+
+    def _by_guard(self, ending: Ending) -> Iterator[Suspect]:
+        """The unit of the site that is left behind a guard, if the guard ended the program."""
+        said = guards.TEXT.search(ending.says)
+        for file, line in reversed(list(_frames(ending)) if said else []):
+            old = self._old_lines(file, line)
+            if said is None or old is None:
+                continue
+            behind = [s for s in self.left if (s.file, s.code) == (file, said[1])]
+            behind = [site for site in behind if site.span.last >= old[0]]
+            for site in sorted(behind, key=lambda site: abs(site.span.line - old[2]))[:1]:
+                why = f"{site} is left for you, and the guard in front of it ended the program"
+                yield Suspect(self.left[site], why)
 
     def _by_what_is_left(self, ending: Ending) -> Iterator[Suspect]:
         """The unit of a site that is left, if the program's innermost line with an error is its."""

@@ -12,7 +12,7 @@ from pathlib import Path
 from fsdp_migrate import shown
 from fsdp_migrate.attempts import html
 from fsdp_migrate.attempts.report import Migration, answer_lines, as_json, as_text, markdown
-from fsdp_migrate.attempts.search import Limits, Search
+from fsdp_migrate.attempts.search import Forms, Limits, Search
 from fsdp_migrate.cli import (
     console,
     observing,
@@ -95,13 +95,15 @@ def _migrate(asked: Migrate, found: Sequence[Program], scratch: Path) -> int:
             run, seen = _rewritten(asked, tree, observed), observed
         if not run.result.changes:
             return _nothing(run)
-        tried = Trial(asked, run, found, scratch, server)
+        tried = Trial(asked, run, found, scratch, server, seen)
         search = Search(
             units=tried.searched,
             train=tried.train,
             suspect=tried.suspect,
             limits=Limits(asked.attempts, asked.budget),
             further=tried.further,
+            on_code=tried.on_code,
+            alike=tried.alike,
             tell=tried.tell,
         )
         try:
@@ -123,9 +125,11 @@ def _migrate(asked: Migrate, found: Sequence[Program], scratch: Path) -> int:
 
 
 def _rewritten(asked: Migrate, tree: Path, seen: Seen) -> Run:
+    """What is written first, with guards in front of what is left: training shows which of them
+    the program reaches."""
     with console.waiting("rewriting"):
         return session.run(
-            [tree], target=asked.target, partial=False, trust_rules=asked.trust_rules, seen=seen
+            [tree], target=asked.target, partial=True, trust_rules=asked.trust_rules, seen=seen
         )
 
 
@@ -138,10 +142,11 @@ def _nothing(run: Run) -> int:
 def _finish(asked: Migrate, run: Run, tried: Trial, seen: Seen, migration: Migration) -> int:
     """Write what passed, if something did, and show the answer; the exit code."""
     best = migration.best
-    if best is not None and best.forms.others:
+    forms = best.forms if best is not None else Forms()
+    if forms.others:
         with console.waiting("rewriting"):
-            run.result = tried.result(best.forms, migration.left)
-    migration = dataclasses.replace(migration, seen=tuple(observing.rests_on(run, seen)))
+            run.result = tried.result(forms, migration.left)
+    migration = dataclasses.replace(migration, seen=tuple(observing.rests_on(run, seen, forms)))
     taken = best is not None or asked.anyway
     if taken and not asked.dry_run:
         if not asked.allow_dirty:

@@ -6,11 +6,13 @@ import dataclasses
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from fsdp_migrate.attempts.search import Forms
 from fsdp_migrate.cli.options import Migrate
 from fsdp_migrate.cli.programs import Program
 from fsdp_migrate.cli.session import Run
 from fsdp_migrate.cli.study import known_sites
 from fsdp_migrate.fsdp1 import api
+from fsdp_migrate.planning.forms import AS_SEEN
 from fsdp_migrate.planning.outcome import Outcome
 from fsdp_migrate.planning.seen import MODEL, SEEN, Construction, Facts, Place, Seen, Values
 from fsdp_migrate.verify import run as verification
@@ -60,14 +62,21 @@ def observe(
     return Seen(facts(runs, tree)) if unseen or seen.wanted else None
 
 
-def rests_on(run: Run, seen: Seen) -> Iterator[str]:
-    """What of a result rests on what the original was seen to do, place by place."""
+def rests_on(run: Run, seen: Seen, taken: Forms) -> Iterator[str]:
+    """What of a result in these forms rests on what the original was seen to do, place by place."""
     found = {
         (run.found.display(d.site.module.path), d.site.position[0], d.message)
         for d in run.result.decisions
         if f"({SEEN}: " in d.message and d.outcome is not Outcome.LEFT
     }
-    for file, line, what in sorted({*found, *seen.dismissed}):
+    no_more = {
+        (run.found.display(path), line)
+        for other in taken.taken
+        for (path, (line, _)), form in other.passed_over
+        if form == AS_SEEN
+    }
+    dismissed = {each for each in seen.dismissed if each[:2] not in no_more}
+    for file, line, what in sorted({*found, *dismissed}):
         yield f"{file}:{line}: {what}"
 
 

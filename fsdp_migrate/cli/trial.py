@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from fsdp_migrate.attempts.report import attempt_lines
-from fsdp_migrate.attempts.search import Attempt, Forms, Other, Search, Suspect
+from fsdp_migrate.attempts.search import OF_THE_RUN, Attempt, Forms, Other, Search, Suspect
 from fsdp_migrate.attempts.suspects import Suspects, is_of_sharding
 from fsdp_migrate.cli import console
 from fsdp_migrate.cli.options import Migrate
@@ -19,9 +19,10 @@ from fsdp_migrate.cli.study import known_sites
 from fsdp_migrate.discovery import walk
 from fsdp_migrate.migration.engine import Key, key
 from fsdp_migrate.migration.units import Unit
-from fsdp_migrate.planning.forms import WRITTEN_OUT, Place
+from fsdp_migrate.planning.forms import AS_SEEN, WRITTEN_OUT, Place
 from fsdp_migrate.planning.outcome import Outcome
 from fsdp_migrate.planning.result import Result
+from fsdp_migrate.planning.seen import Seen
 from fsdp_migrate.rewriting import write
 from fsdp_migrate.verify import run as verification
 from fsdp_migrate.verify.compare.coverage import listed
@@ -45,11 +46,13 @@ class Trial:
     programs: Sequence[Program]
     scratch: Path
     server: WarmServer
+    seen: Seen
     units: list[Unit] = field(init=False)
     made_models: bool = False
     """Whether some program made a model with FSDP1."""
     _number: int = 0
-    _after: Path = Path()
+    _trees: dict[Forms, Path] = field(default_factory=dict)
+    """The migrated tree of each attempt."""
     _results: dict[Forms, Result] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -113,6 +116,21 @@ class Trial:
                 if result.changes != before.changes:
                     yield now
 
+    def on_code(self) -> Forms:
+        """The forms that rest on nothing that only the run showed."""
+        taken = []
+        for path, line in sorted(self.seen.relied):
+            place = f"{self.run.found.display(path)}:{line}"
+            what = f"not {AS_SEEN} at {place}"
+            taken.append(Other(OF_THE_RUN, what, (((path, (line, 0)), AS_SEEN),)))
+        return Forms(frozenset(taken))
+
+    def alike(self, one: Forms, other: Forms) -> bool:
+        """Whether the same code is written in both forms, as far as no run is needed to tell."""
+        if one.left != other.left:
+            return False
+        return self._tried(one).changes == self._tried(other).changes
+
     def _next(self, code: str, suspect: Suspect, forms: Forms, result: Result) -> Other | None:
         """The next form of what a rule wrote at the sites of a suspect, in the ``result`` of some
         forms."""
@@ -150,12 +168,12 @@ class Trial:
         report.
         """
         self._number += 1
-        self._after = self._copy(forms)
+        after = self._trees[forms] = self._copy(forms)
         reports: list[Report] = []
         for program, name in zip(self.programs, self.names, strict=True):
             settings = dataclasses.replace(self.asked, cache=cache(self.asked, self.scratch))
             plan = dataclasses.replace(
-                program.plan(settings, before=self.tree, after=self._after),
+                program.plan(settings, before=self.tree, after=after),
                 reduces_more=any(
                     decision.form is not None and decision.form.form.reduces_more
                     for decision in self._tried(forms).decisions
@@ -171,7 +189,7 @@ class Trial:
             )
             observed = report.observed
             self.made_models |= bool(observed.made or observed.uses or observed.problems)
-            if forms.left and kept_its_models(report):
+            if forms.may_leave and kept_its_models(report):
                 continue
             reports.append(report)
             if report.exit_code:
@@ -202,11 +220,12 @@ class Trial:
         return copy
 
     def suspect(self, attempt: Attempt) -> list[Suspect]:
-        """The units that the failure of ``attempt``, the last one that was trained, points at."""
+        """The units that the failure of an attempt points at."""
         assert attempt.report is not None
         if attempt.report.amplifies_rounding:
             return []  # so does the original: no form tells more
-        return Suspects(self.owners, self.tree, self._after, self.left).of(attempt.report)
+        after = next(tree for f, tree in self._trees.items() if self.alike(f, attempt.forms))
+        return Suspects(self.owners, self.tree, after, self.left).of(attempt.report)
 
     def tell(self, number: int, attempt: Attempt) -> None:
         """Show an attempt that is done."""

@@ -142,7 +142,11 @@ def _rewrite(project: Project, options: Options, registry: Registry, *, edit: bo
         passed_over: forms.PassedOver = forms.NONE,
         settle: bool = True,
     ) -> Result:
-        chosen = replace(options, refused=refused, passed_over=passed_over)
+        no_more = {
+            (path, line) for (path, (line, _)), over in passed_over.items() if forms.AS_SEEN in over
+        }
+        seen = options.seen.without(no_more) if no_more else options.seen
+        chosen = replace(options, refused=refused, passed_over=passed_over, seen=seen)
         decided = () if passed_over else known
         return _attempt(project, chosen, registry, known=decided, settle=settle)
 

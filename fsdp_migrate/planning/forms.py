@@ -22,6 +22,9 @@ NONE: PassedOver = MappingProxyType({})
 
 WRITTEN_OUT = "fully_shard calls"
 """The first form of a constructor; the other one is the run-time form."""
+AS_SEEN = "as the run showed it"
+"""The first form of what rests on a run of the original; the other one rests on the code alone. Its
+place is the beginning of a line."""
 
 
 @dataclass(frozen=True)

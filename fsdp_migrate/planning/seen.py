@@ -4,13 +4,14 @@ A rule that would answer *may be* asks here first. Without a run nothing is know
 asked is remembered: those are the places that a run is then told to look at (``asked``). A run
 shows what a program did, not all that it may do: only whether something is a model, or which form
 is enough, may rest on it, never a value that is written into the code. What rests on it says so:
-:func:`seen_in_run` goes into the message of its decision.
+:func:`seen_in_run` goes into the message of its decision. Where training shows that an answer does
+not hold, it is taken back (``without``), and the code alone decides there.
 """
 
 from __future__ import annotations
 
 import ast
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -21,6 +22,7 @@ Span = tuple[int, int, int, int]
 Place = tuple[Path, Span]
 MODEL, OTHER = "model", "other"
 SEEN = "seen in the run"
+Line = tuple[Path, int]
 
 
 def seen_in_run(message: str, what: str) -> str:
@@ -60,6 +62,14 @@ class Facts:
     by_every_rank: frozenset[tuple[Path, int, str]] = frozenset()
     """Files, lines and names of the methods of models that were called by every rank."""
 
+    def without(self, lines: Collection[Line]) -> Facts:
+        """The same without what was shown of these lines."""
+        return Facts(
+            {at: v for at, v in self.values.items() if (at[0], at[1][0]) not in lines},
+            {at: made for at, made in self.constructions.items() if at not in lines},
+            frozenset(call for call in self.by_every_rank if call[:2] not in lines),
+        )
+
 
 @dataclass(eq=False)
 class Seen:
@@ -73,6 +83,12 @@ class Seen:
     """Places (file and line) that are no sites, for what they had was no model, and that."""
     models: set[ast.AST] = field(default_factory=set)
     """Expressions that the run alone showed to be models."""
+    relied: dict[Line, None] = field(default_factory=dict)
+    """The lines of which the run has told something that was asked about."""
+
+    def without(self, lines: Collection[Line]) -> Seen:
+        """What else a run has shown: of these lines the code alone tells."""
+        return Seen(self.facts.without(lines) if self.facts is not None else None)
 
     def receiver_at(self, node: ast.expr, module: Module) -> bool | None:
         """Whether something always was an FSDP1 model, or never was, nor held one; None if it is
@@ -109,7 +125,10 @@ class Seen:
         if self.facts is None:
             return None
         line, _ = module.position(call)
-        return self.facts.constructions.get((module.path, line))
+        found = self.facts.constructions.get((module.path, line))
+        if found is not None:
+            self.relied[module.path, line] = None
+        return found
 
     def by_every_rank(self, node: ast.AST, name: str, module: Module) -> bool:
         """Whether every rank called a method of a model at a place."""
@@ -117,7 +136,10 @@ class Seen:
         if self.facts is None:
             return False
         line, _ = module.position(node)
-        return (module.path, line, name) in self.facts.by_every_rank
+        found = (module.path, line, name) in self.facts.by_every_rank
+        if found:
+            self.relied[module.path, line] = None
+        return found
 
     def settled_at(self, node: ast.expr, module: Module) -> bool | None:
         """As :meth:`receiver_at`; what is none is remembered to be nobody's business."""
@@ -141,4 +163,7 @@ class Seen:
             self.wanted = True
             self.asked.setdefault(module.path, set()).add(span)
             return None
-        return self.facts.values.get((module.path, span))
+        found = self.facts.values.get((module.path, span))
+        if found is not None:
+            self.relied[module.path, node.lineno] = None
+        return found

@@ -2,6 +2,7 @@
 
 import ast
 from collections.abc import Iterator
+from dataclasses import replace
 
 from fsdp_migrate.analysis import dataclass_fields
 from fsdp_migrate.analysis.flow import access_path
@@ -17,6 +18,7 @@ from fsdp_migrate.planning.context import Study
 from fsdp_migrate.planning.edits import Code, code
 from fsdp_migrate.planning.model import Decision, is_none
 from fsdp_migrate.planning.rule import Finder, Rule
+from fsdp_migrate.planning.seen import seen_in_run
 from fsdp_migrate.planning.shard_plan import Precision, ShardPlan, with_default
 
 
@@ -234,7 +236,10 @@ def _origin(site: Site, study: Study) -> Decision:
     conversion = study.conversions.get(site.node)
     if conversion is None:
         return _unused(site, study)
-    return study.converted(site, RULE.code, conversion, review=_lost(site.node, site.module, study))
+    lost = _lost(site.node, site.module, study)
+    decision = study.converted(site, RULE.code, conversion, review=lost)
+    shown = "keep_low_precision_grads was False" if lost == OFF_IN_RUN else ""
+    return replace(decision, message=seen_in_run(decision.message, shown))
 
 
 def _lost(made: ast.AST, module: Module, study: Study) -> str:

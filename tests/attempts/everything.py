@@ -3,22 +3,26 @@
 ``python -m tests.attempts.everything`` runs ``migrate`` and one ``verify`` of each, prints what
 came of it and renews the table in ``docs/loop.md``; it exits with 1 where a bar is missed. It goes
 on where it was stopped (``tests/attempts/records.py``). With words after it, only programs whose
-names hold one of them; ``by_hand`` are those that a person migrated as well.
+names hold one of them; ``by_hand`` are those that a person migrated as well. ``--sample SEED`` is
+one call of each fixture of which no call is kept, drawn with the seed, those on few ranks first;
+``--alone`` is without the ``verify`` after it.
 """
 
 from __future__ import annotations
 
+import functools
 import json
 import os
+import random
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
 from shutil import copytree, ignore_patterns
 
-from tests import measure
+from tests import measure as counting
 from tests.attempts import records
 from tests.attempts.records import Record, row
 from tests.verify.pairs import FIXTURES, PACKAGED, PAIRS, Pair, of
@@ -41,10 +45,10 @@ def programs() -> dict[str, Pair]:
     """The programs by their names: first those that were migrated by hand, each as it is called
     without further arguments, then all that ``verify`` is tried on."""
     found = {}
-    for hand in sorted(measure.BY_HAND.glob("*/after")):
+    for hand in sorted(counting.BY_HAND.glob("*/after")):
         name = hand.parent.name
         needed = _OPTIONS.get(name, of(""))
-        place = measure.version_before(name)
+        place = counting.version_before(name)
         place = place.parent if place.name == "before" else place
         program = place.relative_to(FIXTURES).as_posix()
         found[f"{BY_HAND}{name}"] = of(program, *needed.args, **needed.plan)
@@ -56,8 +60,19 @@ def programs() -> dict[str, Pair]:
 PROGRAMS = programs()
 
 
-def try_out(name: str) -> Record:
-    """Run ``migrate`` on one program, and one ``verify`` of it."""
+def sample(seed: int, kept: Collection[str]) -> list[str]:
+    """One call of each fixture of which no call is kept."""
+    known = {PROGRAMS[name].program for name in kept}
+    calls: dict[str, list[str]] = {}
+    for name, pair in PROGRAMS.items():
+        if pair.program not in known and not name.startswith(BY_HAND):
+            calls.setdefault(pair.program, []).append(name)
+    drawn = [random.Random(f"{seed} {fixture}").choice(calls[fixture]) for fixture in calls]
+    return sorted(drawn, key=lambda name: (PROGRAMS[name].nproc, name.startswith("programs/")))
+
+
+def try_out(name: str, *, alone: bool = False) -> Record:
+    """Run ``migrate`` on one program, and one ``verify`` of it unless it is ``alone``."""
     pair = PROGRAMS[name]
     home = FIXTURES / pair.program
     before = home / "before" if (home / "before").is_dir() else home
@@ -76,8 +91,10 @@ def try_out(name: str) -> Record:
             raise RuntimeError(f"migrate gave no answer for {name}, and exit code {code}")
         said = json.loads(answer.read_text(encoding="utf-8"))
         hand = _lines_by_hand(name, before, scratch / "counted")
-        lines = measure.changed_lines(*trees)
-        _, *one = _run(pair, steps, trees[0], scratch, "verify")
+        lines = counting.changed_lines(*trees)
+        one: list[float] = []
+        if not alone:
+            _, *one = _run(pair, steps, trees[0], scratch, "verify")
     return {
         "code": code,
         "same_training": said["same_training"],
@@ -126,8 +143,8 @@ def _lines_by_hand(name: str, before: Path, scratch: Path) -> int | None:
     hand = FIXTURES / name / "after"
     if not name.startswith(BY_HAND):
         return None
-    trees = [measure.copied(tree, scratch / side) for tree, side in ((before, "b"), (hand, "h"))]
-    return measure.changed_lines(*trees)
+    trees = [counting.copied(tree, scratch / side) for tree, side in ((before, "b"), (hand, "h"))]
+    return counting.changed_lines(*trees)
 
 
 def _attempt(attempt: Record) -> Record:
@@ -154,10 +171,10 @@ def ratio(record: Record) -> float | None:
     return record["lines"] / record["hand"] if whole else None
 
 
-def times(record: Record) -> float:
+def times(record: Record) -> float | None:
     """How many times one ``verify`` it took, in seconds of processors: other work on the machine
-    does not count in these."""
-    return float(record["seconds"][1] / record["verify"][1])
+    does not count in these. None if there was none."""
+    return float(record["seconds"][1] / record["verify"][1]) if record["verify"] else None
 
 
 def missed(record: Record) -> Iterator[str]:
@@ -169,8 +186,9 @@ def missed(record: Record) -> Iterator[str]:
     lines = ratio(record)
     if lines is not None and lines > LINES:
         yield f"{lines:.2f} times the hand's lines"
-    if times(record) > TIMES:
-        yield f"{times(record):.1f} times one verify"
+    longer = times(record)
+    if longer is not None and longer > TIMES:
+        yield f"{longer:.1f} times one verify"
 
 
 def line(name: str, record: Record) -> str:
@@ -183,7 +201,7 @@ def line(name: str, record: Record) -> str:
         record["lines"],
         "" if lines is None else f"{lines:.2f}",
         f"{record['seconds'][0]:.0f}",
-        f"{record['verify'][0]:.0f}",
+        f"{record['verify'][0]:.0f}" if record["verify"] else "",
         "; ".join(missed(record)),
     )
 
@@ -192,14 +210,17 @@ def summary(found: Sequence[Record]) -> list[str]:
     same = sum(record["same_training"] for record in found)
     mean = sum(map(attempts, found)) / len(found)
     ratios = [each for each in map(ratio, found) if each is not None]
-    longest = max(map(times, found))
-    clock = sum(r["seconds"][0] for r in found) / sum(r["verify"][0] for r in found)
     lines = [
         f"same training: {same} of {len(found)} programs",
         f"attempts, on average: {mean:.2f} (should be {ATTEMPTS:g} or less)",
-        f"times one verify, in seconds of processors: at most {longest:.1f} (should be {TIMES:g} "
-        f"or less); on the clock, all together: {clock:.1f}",
     ]
+    if both := [record for record in found if record["verify"]]:
+        longest = max(times(record) or 0 for record in both)
+        clock = sum(r["seconds"][0] for r in both) / sum(r["verify"][0] for r in both)
+        lines.append(
+            f"times one verify, in seconds of processors, of {len(both)} programs: at most "
+            f"{longest:.1f} (should be {TIMES:g} or less); on the clock, all together: {clock:.1f}"
+        )
     if ratios:
         above = sum(each > LINES for each in ratios)
         lines.append(f"above {LINES:g} times the hand's lines: {above} of {len(ratios)}")
@@ -207,10 +228,14 @@ def summary(found: Sequence[Record]) -> list[str]:
 
 
 def main(arguments: Sequence[str]) -> int:
-    asked = records.asked("tests.attempts.everything", __doc__, arguments)
-    names = records.chosen(list(PROGRAMS), asked.words)
+    asked = records.asked("tests.attempts.everything", __doc__, arguments, sampled=True)
+    names = list(PROGRAMS)
+    if asked.sample is not None:
+        names = sample(asked.sample, records.kept(TABLE, names))
+    names = records.chosen(names, asked.words)
+    measure = functools.partial(try_out, alone=asked.alone)
     print(HEAD)
-    for name, record in records.measured(TABLE, names, try_out, again=asked.again):
+    for name, record in records.measured(TABLE, names, measure, again=asked.again):
         print(line(name, record), flush=True)
     found = records.kept(TABLE, list(PROGRAMS))
     rows = [line(*each) for each in found.items()]

@@ -22,11 +22,17 @@ DOCUMENT = ROOT / "docs" / "loop.md"
 Record = dict[str, Any]
 
 
-def asked(command: str, about: str | None, arguments: Sequence[str]) -> argparse.Namespace:
-    """The words that choose programs, and whether they are measured again."""
+def asked(
+    command: str, about: str | None, arguments: Sequence[str], *, sampled: bool = False
+) -> argparse.Namespace:
+    """The words that choose programs, and whether they are measured again; with ``sampled``, which
+    sample of them, and whether each is measured alone."""
     parser = argparse.ArgumentParser(prog=f"python -m {command}", description=about)
     parser.add_argument("words", nargs="*", help="only programs whose names hold one of them")
     parser.add_argument("--again", action="store_true", help="measure what is kept once more")
+    if sampled:
+        parser.add_argument("--sample", type=int, metavar="SEED", help="one call of each fixture")
+        parser.add_argument("--alone", action="store_true", help="without a verify after each")
     return parser.parse_args(arguments)
 
 

@@ -11,7 +11,7 @@ from tests.attempts import broken, everything, records
 from tests.attempts.broken import BROKEN, Broken
 from tests.attempts.records import Record
 from tests.helpers.migrating import migrated
-from tests.verify.pairs import FIXTURES
+from tests.verify.pairs import FIXTURES, PAIRS
 
 
 @cache
@@ -77,6 +77,7 @@ def record(**changes: object) -> Record:
         # Work beside it makes it slow on the clock, and costs no more of the processors.
         ({"seconds": [90.0, 24.0]}, []),
         ({"seconds": [9.0, 24.1]}, ["3.0 times one verify"]),
+        ({"seconds": [9.0, 24.1], "verify": []}, []),
     ],
 )
 def test_bars_that_are_missed(changes: dict[str, object], missed: list[str]) -> None:
@@ -89,6 +90,15 @@ def test_every_program_that_a_person_migrated_comes_first() -> None:
     assert names[: len(hands)] == [f"by_hand/{name}" for name in hands]
     for pair in everything.PROGRAMS.values():
         assert (FIXTURES / pair.program).is_dir(), pair
+
+
+def test_a_sample_has_one_call_of_every_fixture_that_was_not_measured() -> None:
+    every = everything.sample(20, ())
+    fixtures = [everything.PROGRAMS[name].program for name in every]
+    assert sorted(fixtures) == sorted({pair.program for pair in PAIRS})
+    kept = every[0]
+    assert everything.sample(20, [kept]) == every[1:]  # the others are drawn as they were
+    assert everything.sample(21, ()) != every
 
 
 @pytest.mark.parametrize("names", [list(broken.NAMES), list(everything.PROGRAMS)])

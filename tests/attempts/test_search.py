@@ -9,7 +9,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fsdp_migrate.attempts.search import Attempt, Forms, Limits, Other, Search, Suspect
+from fsdp_migrate.attempts.search import (
+    OF_THE_RUN,
+    Attempt,
+    Forms,
+    Limits,
+    Other,
+    Search,
+    Suspect,
+)
 from fsdp_migrate.verify.report.model import Report, Verdict
 from tests.attempts.reports import report
 
@@ -281,3 +289,86 @@ def test_of_two_forms_in_one_unit_the_one_in_vain_is_taken_back() -> None:
     found.run()
     assert found.best is not None
     assert found.best.forms == Forms(frozenset({two}))
+
+
+# -- what a run of the original has shown ----------------------------------------------------------
+
+
+def fact(number: int) -> Other:
+    place = (Path("train.py"), (number, 0))
+    return Other(OF_THE_RUN, f"fact {number}", ((place, "as the run showed it"),))
+
+
+def resting_on(
+    facts: int,
+    train: Trainer,
+    suspects: Sequence[int] = (),
+    alike: Callable[[Forms, Forms], bool] = lambda one, other: False,
+) -> Search:
+    """A search over two units, of which something rests on so many facts."""
+    found = Search(
+        units=range(2),
+        train=train,
+        suspect=lambda attempt: [Suspect(unit, "seen") for unit in suspects],
+        limits=NO_LIMIT,
+        on_code=lambda: Forms(frozenset(map(fact, range(facts)))),
+        alike=alike,
+    )
+    found.run()
+    return found
+
+
+def believed(found: Search) -> list[list[str]]:
+    """What is no longer believed in each attempt."""
+    return [[other.what for other in sorted(a.forms.taken)] for a in found.attempts]
+
+
+def wrong_fact(*numbers: int) -> Trainer:
+    wrong = set(map(fact, numbers))
+
+    def train(forms: Forms) -> tuple[Report, ...]:
+        return (report() if wrong <= forms.taken else report(Verdict.DIFFERENT, "other losses"),)
+
+    return train
+
+
+def test_where_facts_do_not_hold_the_code_alone_decides() -> None:
+    found = resting_on(1, wrong_fact(0), [1])
+    assert believed(found) == [[], ["fact 0"]]  # before anything that is suspected
+    assert left(found) == []
+
+
+def test_facts_that_did_no_harm_are_believed_again() -> None:
+    found = resting_on(4, wrong_fact(2))
+    assert found.best is not None
+    assert found.best.forms.taken == {fact(2)}
+    assert len(found.attempts) <= 5
+
+
+def test_what_fails_whatever_the_run_showed_has_another_cause() -> None:
+    found = resting_on(2, wrong_with({1}), [1])
+    assert left(found) == [1]
+    assert found.best is not None
+    assert not found.best.forms.taken
+    assert len(found.attempts) == 3
+
+
+def test_what_is_right_as_the_run_showed_it_is_not_trained_otherwise() -> None:
+    assert len(resting_on(3, wrong_with()).attempts) == 1
+
+
+def test_facts_that_change_no_code_are_not_tried() -> None:
+    found = resting_on(2, wrong_with({1}), [1], lambda one, other: one.left == other.left)
+    assert tried(found) == [[], [1]]
+
+
+def test_the_code_alone_proves_nothing_where_it_leaves_every_model() -> None:
+    def train(forms: Forms) -> tuple[Report, ...]:
+        if forms.taken:
+            return ()  # the models were left, and the program is the original
+        return (report() if 1 in forms.left else report(Verdict.DIFFERENT, "other losses"),)
+
+    found = resting_on(1, train, [1])
+    assert left(found) == [1]
+    assert found.best is not None
+    assert found.best.reports

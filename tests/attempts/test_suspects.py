@@ -65,6 +65,36 @@ def test_an_error_in_a_helper_is_its_caller_s(suspects: Suspects) -> None:
     assert units(suspects, endings={"after": crash(full)}) == [0]
 
 
+GUARDED = """\
+a = shard(one)
+x = 1
+y = 2
+z = 3
+b = shard(two)
+# TODO(fsdp-migrate FSDP499): It is FSDP1's.
+raise NotImplementedError("fsdp-migrate FSDP499: it is FSDP1's")
+b.clip_grad_norm_(1.0)
+"""
+
+
+@pytest.mark.parametrize(
+    ("says", "line", "expected"),
+    [
+        ("NotImplementedError: fsdp-migrate FSDP499: it is FSDP1's", 7, [1]),
+        ("NotImplementedError: fsdp-migrate FSDP302: it is FSDP1's", 7, []),  # of no such site
+        ("NotImplementedError: it is of the program itself", 3, []),
+    ],
+)
+def test_a_guard_that_was_reached_is_about_the_site_behind_it(
+    suspects: Suspects, says: str, line: int, expected: list[int]
+) -> None:
+    (suspects.after / "train.py").write_text(GUARDED)
+    left = {site("FSDP499", 6): 1, site("FSDP499", 2): 0}
+    guarded = dataclasses.replace(suspects, owners={}, left=left)
+    ending = dataclasses.replace(crash(frame("train.py", line)), says=says)
+    assert units(guarded, endings={"after": ending}) == expected
+
+
 def test_what_the_words_of_an_error_speak_of(suspects: Suspects) -> None:
     casts = site("FSDP202", 5)
     owners = {**suspects.owners, casts: 1}

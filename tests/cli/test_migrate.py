@@ -193,6 +193,54 @@ def test_every_program_must_train_the_same(
     assert "rests on the code alone, for no program came by: first.py:" in answer.out
 
 
+SAVE = """\
+def save(model):
+    for name, value in FSDP.state_dict(model).items():
+        print(name, tuple(value.shape))
+
+
+"""
+SAVED = """\
+    if "--save" in sys.argv:
+        save(critic)
+"""
+
+
+@pytest.mark.parametrize("reached", [True, False])
+def test_a_guard_that_is_reached_leaves_its_model(
+    run: Command, script: Path, reached: bool
+) -> None:
+    """What is left behind it has no other form; a guard that no run reaches stays."""
+    at = PROGRAM.index("def main")
+    first = PROGRAM[: at - 2] + SAVED + "\n\n" + SAVE + PROGRAM[at:]
+    script.write_text(first)
+    answer = run("migrate", "train.py", "-o", "answer.json", *(["--", "--save"] * reached))
+    assert answer.code == 1, answer.out
+    after = script.read_text()
+    said = json.loads(Path("answer.json").read_text())
+    assert said["same_training"], answer.out
+    assert GENERATOR in after
+    if not reached:
+        assert CRITIC in after
+        assert "raise NotImplementedError(" in after
+        assert "fsdp-migrate FSDP499: " in after
+        assert len(said["attempts"]) == 1
+        assert said["left"] == []
+        return
+    assert "critic = FSDP(build(2))" in after
+    assert "critic.clip_grad_norm_(0.2)" in after
+    assert "NotImplementedError" not in after
+    assert len(said["attempts"]) == 2
+    line = first[: first.index("FSDP.state_dict")].count("\n") + 1
+    guard = (
+        f"FSDP499 at train.py:{line}, unbound(FSDP.state_dict) is left for you, and the guard in"
+    )
+    assert said["attempts"][1]["why"].startswith(guard)
+    (left,) = said["left"]
+    assert "NotImplementedError: fsdp-migrate FSDP499" in left["evidence"]
+    assert guard in answer.out
+
+
 @pytest.mark.parametrize(
     ("old", "new", "reason"),
     [
