@@ -40,7 +40,7 @@ def find_wrapper_names(study: Study, module: Module) -> Iterator[Site]:
             continue
         if constant in compared or constant in quoted or _is_another_name(constant, module):
             continue
-        if not exact_classes.is_said(constant, module):
+        if not _is_said(constant, module):
             yield Site(CONSTRUCT, module, constant, constant)
 
 
@@ -62,6 +62,18 @@ def _compared(study: Study) -> set[ast.AST]:
         for test in exact_classes.find_exact_class_tests(study, module)
         for node in ast.walk(test.node)
     }
+
+
+def _is_said(constant: ast.Constant, module: Module) -> bool:
+    """Whether a string, or one that it is a part of, is printed, logged or raised."""
+    parents = module.table.parents
+    parent = parents[constant]
+    while isinstance(parent, (ast.JoinedStr, ast.BinOp)):
+        parent = parents[parent]
+    if not isinstance(parent, ast.Call):
+        return False
+    said = exact_classes.SAYING.search(ast.unparse(parent.func))
+    return bool(said) or isinstance(parents[parent], ast.Raise)
 
 
 def _is_another_name(constant: ast.Constant, module: Module) -> bool:
