@@ -1,8 +1,9 @@
 """What configurations name for hydra to call: ``_target_: package.wrapping.shard``.
 
 ``hydra.utils.instantiate(cfg.wrapper, model=model)`` calls what the files have as ``_target_``
-below ``wrapper:``, or in a file of the group ``wrapper``. Lines are read as text, which is enough
-for that and needs no library.
+below ``wrapper:``, or in a file of the group ``wrapper``, and ``hydra.utils.get_method(cfg.shard)``
+gives what stands behind ``shard:``. Lines are read as text, which is enough for that and needs no
+library.
 """
 
 from __future__ import annotations
@@ -19,15 +20,23 @@ SUFFIXES = (".yaml", ".yml")
 TARGET = b"_target_"
 LARGEST = 1_000_000  # bytes; larger files are data
 LINE = re.compile(rb"^([ ]*(?:-[ ]+)*)[\"']?([\w.-]+)[\"']?[ ]*:(?:[ ]+(.*))?$")
+PLAIN = re.compile(  # ``shard: package.wrapping.shard``
+    rb"(?m)^[ ]*(?:-[ ]+)*[\"']?([\w-]+)[\"']?[ ]*:[ ]+[\"']?"
+    rb"([A-Za-z_]\w*(?:\.[A-Za-z_]\w*)+)[\"']?[ \t]*(?:#.*)?\r?$"
+)
 NAME = re.compile(rb"[\"']?([A-Za-z_]\w*(?:\.\w+)+)[\"']?[ \t]*(?:#.*)?\r?$")
 
 
 def targets(directories: Sequence[Path]) -> Mapping[str, tuple[str, ...]]:
     """The dotted names that configurations below some directories have as ``_target_``, by the key
-    that they stand below; an empty name where it is not written out."""
+    that they stand below; an empty name where it is not written out. And those that are the
+    value of a key itself, by the key with its colon."""
     found: dict[str, dict[str, None]] = defaultdict(dict)
     for path in _files(directories):
         data = _read(path)
+        for match in PLAIN.finditer(data):
+            if match[1] != TARGET:
+                found[f"{match[1].decode()}:"][match[2].decode()] = None
         if TARGET in data:
             for key, name in _named(data, path):
                 found[key][name] = None

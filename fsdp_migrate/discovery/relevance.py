@@ -194,13 +194,17 @@ def _having_called(
     """The files that have hydra call what configurations name of files that lead to FSDP1."""
     stems = {path.parent.name if path.stem == "__init__" else path.stem for path in reaching}
     keys = [
-        re.escape(key.encode())
+        re.escape(key.removesuffix(":").encode())
         for key, names in found.configured.items()
         if any(not stems.isdisjoint(name.split(".")) for name in names)
     ]
-    if not keys:
+    asking, getting = rb"\b(?:instantiate|call)", rb"\bget_(?:(?:static_)?method|class|object)"
+    ways = [rb"(?:%s|%s)\([^()]*\b(?:%s)\b" % (asking, getting, b"|".join(keys))] if keys else []
+    written = b"|".join(re.escape(stem.encode()) for stem in sorted(stems))
+    ways += [getting + rb"\([ \n]*[\"'][\w.]*\b(?:%s)\b" % written] if written else []
+    if not ways:
         return []
-    calling = re.compile(rb"\b(?:instantiate|call)\([^()]*\b(?:%s)\b" % b"|".join(keys))
+    calling = re.compile(b"|".join(ways))
     return [path for path in sorted(by_hydra) if calling.search(contents[path])]
 
 

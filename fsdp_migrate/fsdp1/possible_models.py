@@ -51,14 +51,14 @@ def doubt(attribute: ast.Attribute, module: Module, tracer: Tracer) -> str:
     handed_on = here is not None and getattr(here.node, "name", "") == attribute.attr
     if tracer.defines_method(attribute.attr) and not handed_on:
         return ""  # the project's own has that name as well
-    if _is_asked_for(attribute, module):
+    if is_asked_for(attribute, module):
         return ""
     return may_be(attribute.value, module, tracer) or unfollowed.made_of(
         lambda node, where: bool(may_be(node, where, tracer)), attribute.value, module, tracer
     )
 
 
-def _is_asked_for(attribute: ast.Attribute, module: Module) -> bool:
+def is_asked_for(attribute: ast.Attribute, module: Module) -> bool:
     """Whether ``hasattr`` asks for the method first: no migrated model gets there."""
     for parent in module.table.ancestors(attribute):
         match getattr(parent, "test", None):

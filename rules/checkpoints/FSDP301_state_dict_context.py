@@ -84,11 +84,11 @@ def decide(site: Site, study: Study) -> Decision:
     if told:
         proposal.claims.kept.add(call)  # the calls inside read its arguments
         message = "context removed, its calls say the kind"
-        return study.rewritten(site, RULE.code, message, proposal, models=models)
+    else:
+        message = f"context removed ({setting})"
     review = sharded_files.review(setting, models, study, site.module)
-    if setting.kind == "FULL":
+    if not told and setting.kind == "FULL":
         review = review or _doubt(statement, site, study)
-    message = f"context removed ({setting})"
     return study.rewritten(site, RULE.code, message, proposal, models=models, review=review)
 
 

@@ -2,7 +2,7 @@
 
 import ast
 
-from fsdp_migrate.families.modules import unseen_models
+from fsdp_migrate.families.modules import unit_attributes, unseen_models
 from fsdp_migrate.families.modules.inner_modules import decide_inner_module
 from fsdp_migrate.families.modules.process_groups import METHODS, decide_group
 from fsdp_migrate.families.names.prefix_strings import (
@@ -34,14 +34,21 @@ RULE = Rule(
         "FullyShardedDataParallel.check_is_root",
         "private:_common_utils.clean_tensor_name",
         "inner module of an unseen model",
+        "attribute of a unit",
+        "question for an attribute of a unit",
     ),
-    finders=(Finder(240, unseen_models.find_inner_modules),),
+    finders=(
+        Finder(239, unit_attributes.find_unit_attributes),
+        Finder(240, unseen_models.find_inner_modules),
+    ),
 )
 
 
 def decide(site: Site, study: Study) -> Decision:
     if site.construct == unseen_models.INNER:
         return unseen_models.decide_unseen(site, study, RULE.code)
+    if site.construct in {unit_attributes.CONSTRUCT, unit_attributes.ASKED}:
+        return unit_attributes.decide_unit(site, study)
     if site.construct.kind is ConstructKind.STRING:
         return decide_prefix_string(site, study)
     if site.construct.last == "clean_tensor_name":

@@ -3,7 +3,7 @@
 import ast
 
 from fsdp_migrate.analysis.values import Display, Value
-from fsdp_migrate.families.modules import class_values, exact_classes
+from fsdp_migrate.families.modules import class_values, exact_classes, wrapper_names
 from fsdp_migrate.families.wrapping import model_contents
 from fsdp_migrate.fsdp1.api import PACKAGE
 from fsdp_migrate.fsdp1.site import Site
@@ -23,6 +23,7 @@ RULE = Rule(
         "bases of a class",
         "class as a key",
         "class handed on",
+        "name of the wrapper's class",
     ),
     finders=(
         Finder(150, exact_classes.find_exact_class_tests),
@@ -30,6 +31,7 @@ RULE = Rule(
         Finder(165, exact_classes.find_class_bases),
         Finder(170, class_values.find_class_keys),
         Finder(172, class_values.find_classes_handed_on),
+        Finder(174, wrapper_names.find_wrapper_names),
     ),
 )
 
@@ -38,6 +40,10 @@ PREFIX = "FSDP"
 OTHER_NAME = (
     "this was the name of FSDP1's wrapper, now it is that of the model's own class behind FSDP: "
     "files and entries that are called by it have other names"
+)
+NO_WRAPPER = (
+    "no class of an FSDP2 model has this name: a sharded module is called after its own class, "
+    "which isinstance(module, FSDPModule) knows it by"
 )
 OWN_CLASS = (
     "a sharded module has a class of its own, derived from FSDPModule and the class it had, which "
@@ -54,6 +60,8 @@ def decide(site: Site, study: Study) -> Decision:
     if site.construct == exact_classes.NAMED:
         return _name(site, study)
     concerned = _concerned(site, study)
+    if site.construct == wrapper_names.CONSTRUCT:
+        return study.rewritten(site, RULE.code, "kept", models=concerned, review=NO_WRAPPER)
     if site.construct == exact_classes.OF_WRAPPER:
         message = "kept, with another name"
         return study.rewritten(site, RULE.code, message, models=concerned, review=OTHER_NAME)

@@ -50,7 +50,7 @@ def decide(site: Site, study: Study) -> Decision:
     proposal = study.proposal()
     table, check = site.module.table, site.call
     name = proposal.name(site.module, PACKAGE, "FSDPModule", check)
-    sharded = code("isinstance({m}, {n})", m=ast.unparse(site.subject), n=name)
+    sharded = code("isinstance({m}, {n})", m=site.subject, n=name)
     parent = table.parents[check]
     if isinstance(parent, ast.UnaryOp) and isinstance(parent.op, ast.Not):
         proposal.replace(site.module, parent, code("not {c} or {s}", c=check, s=sharded))
@@ -65,9 +65,12 @@ def _may_stand_twice(node: ast.expr) -> bool:
     """Whether an expression gives the same object again, and does nothing else."""
     match node:
         case ast.Subscript(value=ast.Call(func=ast.Name(id="vars"), args=[owner])):
-            return access_path(owner) is not None and isinstance(node.slice, ast.Constant)
-        case ast.Call(func=ast.Name(id="getattr"), args=[owner, ast.Constant()]):
-            return access_path(owner) is not None
+            return access_path(owner) is not None and isinstance(
+                node.slice, (ast.Constant, ast.Name)
+            )
+        case ast.Call(func=ast.Name(id="getattr"), args=[owner, name, *default], keywords=[]):
+            given = [each for each in (owner, name, *default) if not isinstance(each, ast.Constant)]
+            return all(access_path(each) is not None for each in given)
         case ast.Call(func=ast.Attribute(value=owner, attr="get_submodule"), args=[ast.Constant()]):
             return access_path(owner) is not None
     return access_path(node) is not None

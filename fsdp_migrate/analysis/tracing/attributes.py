@@ -8,6 +8,7 @@ from collections.abc import Iterator
 
 from fsdp_migrate.analysis.flow import Definition, access_path
 from fsdp_migrate.analysis.module import Module
+from fsdp_migrate.analysis.tracing import compiled
 from fsdp_migrate.analysis.tracing.answers import Answers
 from fsdp_migrate.analysis.tracing.class_hierarchy import ClassHierarchy
 from fsdp_migrate.analysis.tracing.evaluator import Evaluator
@@ -68,6 +69,10 @@ class Attributes:
 
     def at(self, node: ast.Attribute, module: Module, frame: Frame | None) -> list[Value]:
         """The values of ``owner.name`` that those of ``owner`` tell."""
+        if node.attr == compiled.INSIDE:
+            found = compiled.inside(node.value, module, frame, self.tracer, self.index)
+            if found is not None:
+                return found
         result: list[Value] = []
         seen: set[ast.AST] = set()
         for value in self.evaluate(node.value, module, frame):

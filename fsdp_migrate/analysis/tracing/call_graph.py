@@ -194,9 +194,19 @@ class CallGraph:
         return found
 
     def _configured(self, function: ast.FunctionDef | ast.AsyncFunctionDef) -> Iterator[CallSite]:
-        """``hydra.utils.instantiate(cfg.wrapper, x)`` calls ``function(x)``."""
+        """``hydra.utils.instantiate(cfg.wrapper, x)`` calls ``function(x)``, as does
+        ``hydra.utils.get_method(cfg.wrapper)(x)``."""
         for call, module in self._by_hydra.get(function, ()):
-            yield CallSite(call, module, bound=False, configured=True)
+            if self.tracer.project.external(call.func, module).isdisjoint(configured.GETTING):
+                yield CallSite(call, module, bound=False, configured=True)
+                continue
+            parent = module.table.parents[call]
+            if isinstance(parent, ast.Call) and parent.func is call:
+                yield CallSite(parent, module, bound=False)
+            for name in self._names_of([(call, module)]):
+                for each, where in self.index.calls.get(name, []):
+                    if any(v.node is function for v in self.evaluate(each.func, where)):
+                        yield CallSite(each, where, bound=False)
 
     @cached_property
     def _by_hydra(self) -> dict[ast.AST, list[tuple[ast.Call, Module]]]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 
 from fsdp_migrate.analysis.module import Module
-from fsdp_migrate.analysis.tracing import configured
+from fsdp_migrate.analysis.tracing import compiled, configured
 from fsdp_migrate.analysis.tracing.branches_taken import BranchesTaken
 from fsdp_migrate.analysis.tracing.call_graph import CallGraph
 from fsdp_migrate.analysis.tracing.containers import Containers
@@ -50,8 +50,7 @@ TRANSPARENT_METHODS = frozenset(
         *("train", "eval", "requires_grad_", "apply"),
     )
 )
-# Functions that hand back their first argument, at once or when what they give is called.
-TRANSPARENT_CALLS = frozenset({"torch.compile", "torch._dynamo.optimize", "weakref.proxy"})
+TRANSPARENT_CALLS = compiled.COMPILING | {"weakref.proxy"}
 HELD_BY = frozenset({"weakref.ref", "weakref.ReferenceType"})
 ENTERING = frozenset({"enter_context", "enter_async_context"})  # of ``contextlib.ExitStack``
 SET_BY_CONFIGURATIONS = "configurations may set it"
@@ -90,6 +89,9 @@ class Calls:
                     result.append(Made(node, module, frame, callee))
                 case External(name=name) if name in configured.CALLING:
                     result += self._configured(node, callee, module, frame)
+                case External(name=name) if name in configured.GETTING:
+                    named, are_all = configured.called_by(node, module, self.tracer.project)
+                    result += [*named, *([] if are_all else [Made(node, module, frame, callee)])]
                 case External(name=name) if name in TRANSPARENT_CALLS and node.args:
                     result += self.evaluate(node.args[0], module, frame)
                 case External(name="typing.cast") if len(node.args) == 2:
@@ -152,6 +154,11 @@ class Calls:
     ) -> list[Value]:
         """What ``getattr(owner, "name")`` gives. With a default it asks whether there is one."""
         match node.args:
+            case [owner, ast.Constant(value=compiled.INSIDE), *default]:
+                found = compiled.inside(owner, module, frame, self.tracer, self.graph.index)
+                if found is not None:
+                    given = [v for d in default for v in self.evaluate(d, module, frame)]
+                    return [*found, *given]
             case [owner, ast.Constant(value=str(name))]:
                 owners = self.evaluate(owner, module, frame)
                 return [v for o in owners for v in self.tracer.attribute_of(o, name, node, module)]

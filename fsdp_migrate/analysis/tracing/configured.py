@@ -14,12 +14,17 @@ from fsdp_migrate.syntax.expressions import last_name
 from fsdp_migrate.syntax.trees import FUNCTIONS
 
 CALLING = frozenset({"hydra.utils.instantiate", "hydra.utils.call"})
-NAMES = ("instantiate", "call")
+# What gives a function, or a class, by its name.
+GETTING = frozenset(
+    f"hydra.utils.{name}" for name in ("get_method", "get_static_method", "get_class", "get_object")
+)
+NAMES = tuple(sorted(name.rpartition(".")[2] for name in CALLING | GETTING))
 
 
 def called_by(call: ast.Call, module: Module, project: Project) -> tuple[list[Function], bool]:
-    """The functions that a call of hydra's may call, and whether these are all."""
-    named = names_of(call, project)
+    """The functions that a call of hydra's may call, or give, and whether these are all."""
+    gives = bool(project.external(call.func, module) & GETTING)
+    named = _names_got(call, project) if gives else names_of(call, project)
     found = [f for name in named if (f := _function(name, module, project)) is not None]
     return found, bool(named) and len(found) == len(named)
 
@@ -35,13 +40,30 @@ def names_of(call: ast.Call, project: Project) -> tuple[str, ...]:
     return project.library.configured.get(key, ()) if key else ()
 
 
+def _names_got(call: ast.Call, project: Project) -> tuple[str, ...]:
+    """The names by which a call of hydra's gets a function: the one that is written there, or those
+    that configurations have behind the key."""
+    match call.args[:1]:
+        case [ast.Constant(value=str(name))]:
+            return (name,)
+        case [ast.Attribute(value=owner, attr="_target_")]:
+            return project.library.configured.get(last_name(owner), ())
+        case [ast.Subscript(value=owner, slice=ast.Constant(value="_target_"))]:
+            return project.library.configured.get(last_name(owner), ())
+        case [ast.Subscript(slice=ast.Constant(value=str(key)))]:
+            return project.library.configured.get(f"{key}:", ())
+        case [given] if last_name(given):
+            return project.library.configured.get(f"{last_name(given)}:", ())
+    return ()
+
+
 def calls_by_function(
     index: ProjectIndex, project: Project
 ) -> dict[ast.AST, list[tuple[ast.Call, Module]]]:
-    """The calls of hydra's that may call a function, by each that one may."""
+    """The calls of hydra's that may call a function, or give it, by each that one may."""
     found: dict[ast.AST, list[tuple[ast.Call, Module]]] = defaultdict(list)
     for call, module in index.calls_named(*NAMES) if project.mentions("hydra") else ():
-        if project.external(call.func, module) & CALLING:
+        if project.external(call.func, module) & (CALLING | GETTING):
             for function in called_by(call, module, project)[0]:
                 found[function.node].append((call, module))
     return found

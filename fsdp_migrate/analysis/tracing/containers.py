@@ -223,6 +223,13 @@ class Containers:
         found = [(*self._contents(value, ()), *self._entered(value)) for value in values]
         return self._if_models(each for contents in found for each in contents)
 
+    def seen_in(self, container: ast.expr, module: Module) -> Values:
+        """Everything that a container is seen to have in it, among what is not followed."""
+        found = self.evaluate(container, module)
+        return frozenset(
+            each for v in found for each in (*self._contents(v, ()), *self._entered(v))
+        )
+
     def _element(self, node: ast.Subscript, container: Value) -> list[Value] | None:
         """What the elements of a container of FSDP1 models may be; None for other containers."""
         if isinstance(node.slice, ast.Slice):

@@ -9,7 +9,12 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from fsdp_migrate.analysis.module import Module
-from fsdp_migrate.families.checkpoints.state_dict_settings import LOCAL, Setting, effective_setting
+from fsdp_migrate.families.checkpoints.state_dict_settings import (
+    LOCAL,
+    Setting,
+    effective_setting,
+    possible_kinds,
+)
 from fsdp_migrate.planning.context import Study
 from fsdp_migrate.planning.model import Constructor
 
@@ -27,6 +32,10 @@ def review(setting: Setting, models: Iterable[Constructor], study: Study, module
     """What to judge where a kind of state is chosen, or an empty text."""
     if setting.local:
         return LOCAL
+    if setting.problem and setting.set_by is not None:  # one of several
+        if "LOCAL" in possible_kinds(setting.set_by, module, study):
+            return f"where the kind is LOCAL_STATE_DICT, {LOCAL}"
+        return ""
     if effective_setting(setting, frozenset(models), study).kind != "SHARDED":
         return ""
     island = study.project.island(module)

@@ -58,6 +58,7 @@ LOCAL = (
 )
 
 
+KINDS = frozenset({"FULL", "LOCAL", "SHARDED"})
 TYPE_ARGUMENTS = ("module", "state_dict_type", "state_dict_config", "optim_state_dict_config")
 
 
@@ -88,7 +89,7 @@ def _read(call: ast.Call, module: Module, study: Study) -> Setting:
         spelled = ast.unparse(bound["state_dict_type"])
         return Setting(problem=f"the state dict type {spelled} is only known at run time")
     kind = kinds.pop().removeprefix("StateDictType.").removesuffix("_STATE_DICT")
-    if kind not in {"FULL", "LOCAL", "SHARDED"}:  # StateDictType[name], say
+    if kind not in KINDS:  # StateDictType[name], say
         spelled = ast.unparse(bound["state_dict_type"])
         return Setting(problem=f"the state dict type {spelled} is only known at run time")
     setting = Setting(kind=kind)
@@ -98,6 +99,18 @@ def _read(call: ast.Call, module: Module, study: Study) -> Setting:
         if name in bound:
             setting = _configured(setting, bound[name], module, study, optim=optim)
     return setting
+
+
+def possible_kinds(call: ast.Call, module: Module, study: Study) -> set[str]:
+    """The kinds that a call may set where only the running program knows which: those that may get
+    there, and where that is not known, those that the project names."""
+    given = (bind_arguments(call, TYPE_ARGUMENTS) or {}).get("state_dict_type")
+    found = study.values(given, module) if given is not None else frozenset()
+    names = {(fsdp1.canonical(v.name) if isinstance(v, External) else "") or "" for v in found}
+    kinds = {name.removeprefix("StateDictType.").removesuffix("_STATE_DICT") for name in names}
+    if kinds and kinds <= KINDS:
+        return kinds
+    return {kind for kind in KINDS if study.project.mentions(f"{kind}_STATE_DICT")}
 
 
 def kind_of(call: ast.Call, module: Module, study: Study, frame: Frame | None) -> str:

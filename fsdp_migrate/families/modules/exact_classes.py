@@ -16,7 +16,7 @@ from dataclasses import dataclass
 
 from fsdp_migrate.analysis.module import Module
 from fsdp_migrate.analysis.tracing.functions import is_dataclass
-from fsdp_migrate.analysis.values import Class, Computed, External, Function, Unknown
+from fsdp_migrate.analysis.values import Class, Computed, External, Function, Unknown, Value
 from fsdp_migrate.families.modules.inside_wrappers import wrapper_of
 from fsdp_migrate.families.modules.named_classes import uses_of
 from fsdp_migrate.families.wrapping import model_contents
@@ -317,11 +317,32 @@ def visitors(study: Study, module: Module, *, of_any: bool = False) -> dict[ast.
         if model is None or function is None or not (of_any or study.traced(model, module)):
             continue
         for value in study.values(function, module):
-            if isinstance(value, Function) and isinstance(value.node, FUNCTIONS):
-                arguments = value.node.args
-                for first in [*arguments.posonlyargs, *arguments.args][:1]:
-                    found[first] = model
+            found |= dict.fromkeys(_first_parameter(value), model)
+    for call in module.table.calls_by_name.of(("map", "filter")):
+        match call:
+            case ast.Call(func=ast.Name(), args=[function, iterated]):
+                visited = _visited_by(iterated, study, module)
+                for value in study.values(function, module) if visited is not None else ():
+                    found |= {first: visited for first in _first_parameter(value) if visited}
     return found
+
+
+def _first_parameter(function: Value) -> list[ast.arg]:
+    if not isinstance(function, Function) or not isinstance(function.node, FUNCTIONS):
+        return []
+    arguments = function.node.args
+    return [*arguments.posonlyargs, *arguments.args][:1]
+
+
+def _visited_by(node: ast.expr, study: Study, module: Module) -> ast.expr | None:
+    """The FSDP model whose modules an expression gives one by one: ``model.modules()``."""
+    for part in ast.walk(node):
+        match part:
+            case ast.Call(func=ast.Attribute(value=whole, attr=attr)) if attr in VISITS:
+                model = model_in(whole, study, module)
+                if model is not None:
+                    return model
+    return None
 
 
 def known_subclasses(node: ast.expr, study: Study, module: Module) -> list[str] | None:

@@ -15,7 +15,7 @@ from fsdp_migrate.analysis.flow import access_path
 from fsdp_migrate.analysis.isinstance_tests import alternatives
 from fsdp_migrate.analysis.module import Module
 from fsdp_migrate.analysis.values import Class, Constant, External, Made, Value
-from fsdp_migrate.families.modules import exact_classes, own_classes_of_parts
+from fsdp_migrate.families.modules import among_others, exact_classes, own_classes_of_parts
 from fsdp_migrate.families.modules.dispatched import dispatched_calls
 from fsdp_migrate.families.modules.inside_wrappers import wrapper_of
 from fsdp_migrate.families.wrapping.wrapped_modules import wrapped_by
@@ -83,6 +83,7 @@ def _concerns(
     if any(own_classes_of_parts.may_be_unit(c, whole, study) for c in classes):
         return ""
     parts = own_classes_of_parts.beside(subject, study, module)
+    parts |= among_others.models_among(subject, study, module)
     if any(may_be_of(cls, parts, study) for cls in classes):
         return ""
     doubt = possible_models.may_be(subject, module, study.tracer)

@@ -24,6 +24,7 @@ from fsdp_migrate.planning.context import Study
 from fsdp_migrate.planning.model import Constructor
 from fsdp_migrate.syntax.expressions import holder_of_attributes
 from fsdp_migrate.syntax.scopes import Kind as Bound
+from fsdp_migrate.syntax.trees import FUNCTIONS
 
 # What gives the parts of a module one by one, with their names or places or without.
 GOING_OVER = frozenset({"enumerate", "iter", "list", "reversed", "tuple", "zip"})
@@ -44,9 +45,25 @@ def whole_of(
             if definition.value is not None and definition.kind in {Bound.ELEMENT, Bound.ASSIGN}:
                 for part in _gone_over(definition.value, of=definition.kind):
                     found |= _held_by(part, study, module, depth)
+            elif definition.kind is Bound.PARAMETER and depth < DEPTH:  # a list of parts, or one
+                for given, where in _given_for(definition.node, study, module):
+                    found |= _held_by(given, study, where, depth - 1)
     elif isinstance(subject, (ast.Attribute, ast.Subscript)):
         found |= _held_by(subject, study, module, depth)
     return frozenset(found)
+
+
+def _given_for(
+    parameter: ast.AST, study: Study, module: Module
+) -> Iterator[tuple[ast.expr, Module]]:
+    """What callers give a parameter."""
+    function = module.table.parents.get(module.table.parents.get(parameter, parameter))
+    if not isinstance(function, FUNCTIONS) or not isinstance(parameter, ast.arg):
+        return
+    for call in study.tracer.callers(function, module):
+        given = call.argument(function, parameter.arg)
+        if given is not None:
+            yield given, call.module
 
 
 def beside(subject: ast.expr, study: Study, module: Module) -> frozenset[Constructor]:

@@ -59,6 +59,20 @@ def decide_group(site: Site, study: Study) -> Decision:
     return study.rewritten(site, RULE, "that of all ranks", proposal, models=found.constructors)
 
 
+def decide_group_of_units(site: Site, models: frozenset[Constructor], study: Study) -> Decision:
+    """As :func:`decide_group`, of units of models, which share their group."""
+    if all(_over_all_ranks(c, study) for c in models):
+        proposal = study.proposal()
+        package = proposal.module_name(site.module, "torch.distributed", "dist", site.attribute)
+        proposal.replace(site.module, site.attribute, code("{d}.group.WORLD", d=package))
+        return study.rewritten(site, RULE, "that of all ranks", proposal, models=models)
+    if _is_of_mesh(models, study):
+        return _of_mesh(site, models, study)
+    asked = f"next({ast.unparse(site.subject)}.parameters()).device_mesh.get_group(-1)"
+    step = f"take the group of its mesh, between two steps: {asked}"
+    return study.left(site, RULE, "an FSDP2 unit has no process_group", step, models=models)
+
+
 def _is_of_mesh(models: frozenset[Constructor], study: Study) -> bool:
     """Whether the last dimension of a model's mesh certainly has the ranks that share its shards,
     and every parameter has that mesh. That of NO_SHARD has one rank each."""

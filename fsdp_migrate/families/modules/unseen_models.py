@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from fsdp_migrate.analysis.flow import access_path
 from fsdp_migrate.analysis.module import Module
 from fsdp_migrate.analysis.tracing import configured
-from fsdp_migrate.analysis.values import Made, Value
+from fsdp_migrate.analysis.values import Computed, Made, Unknown, Value
 from fsdp_migrate.fsdp1 import model_values, possible_models, unfollowed
 from fsdp_migrate.fsdp1.construct import Construct
 from fsdp_migrate.fsdp1.references import enclosing_function
@@ -30,6 +30,7 @@ STATE = Construct.parse("state of an unseen model")
 LOAD = Construct.parse("state loaded into an unseen model")
 CONTEXT = "state_dict_type"
 NAMED = re.compile(r"model|net", re.I)
+GETTING = configured.GETTING | {"builtins.getattr"}
 REVIEWS = {
     INNER: "if this is a sharded model, it has no inner module now: it is the module itself",
     STATE: (
@@ -117,9 +118,21 @@ def may_be_anything(node: ast.expr, module: Module, study: Study) -> bool:
     if unfollowed.OTHER_OBJECTS.search(ast.unparse(node)) or _is_fsdp2s(node, module):
         return False
     values = study.values(node, module)
-    by_name = any(isinstance(v, Made) and v.made_by == "builtins.getattr" for v in values)
+    by_name = any(_is_got_by_name(v) or _is_made_by_name(v, study) for v in values)
     by_name = by_name or any(_is_configured_elsewhere(v, study) for v in values)
     return by_name or bool(possible_models.may_be(node, module, study.tracer))
+
+
+def _is_got_by_name(value: Value) -> bool:
+    return isinstance(value, Made) and value.made_by in GETTING
+
+
+def _is_made_by_name(value: Value, study: Study) -> bool:
+    """Whether something is the result of a function that is got by a name which is not followed:
+    ``get_method(cfg.shard)(net)``, ``getattr(wrapping, name)(net)``."""
+    if not isinstance(value, (Computed, Unknown)) or not isinstance(value.node, ast.Call):
+        return False
+    return any(_is_got_by_name(each) for each in study.values(value.node.func, value.module))
 
 
 def _is_configured_elsewhere(value: Value, study: Study) -> bool:

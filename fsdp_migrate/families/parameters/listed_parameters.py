@@ -102,8 +102,10 @@ def _parameters_in(node: ast.expr, study: Study, module: Module, depth: int) -> 
                     yield from _yielded(value, study, depth - 1)
             for added in _extensions(node, study, module):
                 yield from parameters_in(added, study, module, depth - 1)
-            for value in study.values(node.value, module) if _is_item(node) else ():
-                yield from _filled(value, study, depth - 1)
+            if _is_item(node):
+                for value in study.values(node.value, module):
+                    yield from _filled(value, study, depth - 1)
+                yield from _filled_items(node.value, study, module, depth - 1)
     for each in inner:
         yield from parameters_in(each, study, module, depth)
 
@@ -150,6 +152,40 @@ def _extended(study: Study) -> dict[tuple[Module, str], list[tuple[ast.expr, ast
                     pairs.append((target, value))
         for owner, added in pairs:
             found[module, access_path(owner) or ""].append((owner, added))
+    return found
+
+
+def _filled_items(container: ast.expr, study: Study, module: Module, depth: int) -> Iterator[Held]:
+    """As :func:`parameters_in`, of what the lists in a dictionary are filled with, whichever:
+    ``groups[key].append(p)``, ``groups.setdefault(key, []).extend(part.parameters())``."""
+    for element, is_list in study.cache(_into_items).get((module, access_path(container)), ()):
+        if is_list:
+            yield from parameters_in(element, study, module, depth)
+        else:
+            yield from _looped(element, module, study, depth)
+
+
+def _into_items(
+    study: Study,
+) -> dict[tuple[Module, str | None], list[tuple[ast.expr, bool]]]:
+    """What is added to the lists in dictionaries, by the path to each, and whether it is a list."""
+    found: dict[tuple[Module, str | None], list[tuple[ast.expr, bool]]] = defaultdict(list)
+    for module in study.project.modules:
+        for call in module.table.calls_by_name.of(("append", "extend")):
+            match call:
+                case ast.Call(
+                    func=ast.Attribute(
+                        value=ast.Subscript(value=owner)
+                        | ast.Call(func=ast.Attribute(value=owner, attr="setdefault")),
+                        attr=attr,
+                    ),
+                    args=[added],
+                ):
+                    found[module, access_path(owner)].append((added, attr == "extend"))
+        for item in module.table.subscripts:
+            match module.table.parents[item]:
+                case ast.AugAssign(target=target, op=ast.Add(), value=added) if target is item:
+                    found[module, access_path(item.value)].append((added, True))
     return found
 
 

@@ -12,9 +12,9 @@ from typing import TypeGuard
 from fsdp_migrate.analysis.module import Module
 from fsdp_migrate.families.training_loop.listed_parts import PARTS, listed
 from fsdp_migrate.fsdp1.construct import Construct
-from fsdp_migrate.syntax.expressions import names_in
+from fsdp_migrate.syntax.expressions import last_name, names_in
 from fsdp_migrate.syntax.kinds import of_kind
-from fsdp_migrate.syntax.trees import walk
+from fsdp_migrate.syntax.trees import FUNCTIONS, walk
 
 SHAPE = Construct.parse("parameter shape")
 COUNT = Construct.parse("parameter count")
@@ -67,9 +67,37 @@ def loop_over(
             region = around if isinstance(around, ast.Call) else whole
             return parent.target, [region], whole
         if not gives_on(parent):
-            return None
+            return _applied(parent, child, module)
         child = parent
     return None
+
+
+def _applied(
+    call: ast.AST, iterated: ast.AST, module: Module
+) -> tuple[ast.expr, Sequence[ast.AST], ast.expr] | None:
+    """As :func:`loop_over`, of a function that is called for each: ``map(lambda p: p.norm(), ps)``,
+    ``functools.reduce(lambda total, p: total + p.norm(), ps)``."""
+    match call:
+        case ast.Call(func=ast.Name(id="map"), args=[function, given]) if given is iterated:
+            place = 0
+        case ast.Call(args=[function, given, *_]) if given is iterated:
+            if last_name(call.func) != "reduce":
+                return None
+            place = 1
+        case _:
+            return None
+    bound = module.table.module.bindings.get(function.id, ()) if _is_name(function) else ()
+    made = [function, *(binding.node for binding in bound)] if len(bound) <= 1 else []
+    for each in made:
+        if isinstance(each, FUNCTIONS) and len(each.args.args) > place:
+            region = [each.body] if isinstance(each, ast.Lambda) else each.body
+            variable = ast.Name(each.args.args[place].arg, ast.Store())
+            return variable, region, of_kind(call, ast.expr)
+    return None
+
+
+def _is_name(node: ast.expr) -> TypeGuard[ast.Name]:
+    return isinstance(node, ast.Name)
 
 
 def uses_in_loop(call: ast.expr, module: Module) -> Iterator[tuple[ast.expr | ast.stmt, Construct]]:
@@ -86,6 +114,10 @@ def uses_in_loop(call: ast.expr, module: Module) -> Iterator[tuple[ast.expr | as
             yield from uses_of_variables(whole, names_in(parent.target), [whole])
             return
         if not gives_on(parent):
+            applied = _applied(parent, child, module)
+            if applied is not None:
+                variable, region, whole = applied
+                yield from uses_of_variables(whole, names_in(variable), region)
             return
         child = parent
 

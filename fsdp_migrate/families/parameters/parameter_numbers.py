@@ -19,7 +19,7 @@ from fsdp_migrate.planning.edits import code
 from fsdp_migrate.planning.model import Decision
 from fsdp_migrate.syntax.expressions import last_name, names_in
 from fsdp_migrate.syntax.kinds import of_kind
-from fsdp_migrate.syntax.trees import walk
+from fsdp_migrate.syntax.trees import FUNCTIONS, walk
 
 RULE = "FSDP408"
 
@@ -96,6 +96,9 @@ def reduction(site: Site, study: Study) -> reductions.Reduction:
             parts = [(parent.target, parent.body)]
         elif isinstance(parent, (ast.ListComp, ast.SetComp, ast.GeneratorExp, ast.DictComp)):
             parts = [(g.target, [parent]) for g in parent.generators]
+        elif isinstance(parent, FUNCTIONS):  # which is called for each
+            body = [parent.body] if isinstance(parent, ast.Lambda) else parent.body
+            parts = [(ast.Name(each.arg), body) for each in parent.args.args]
         for target, region in parts:
             for found in reductions.find_reductions(names_in(target), region, study, module):
                 if found.node is site.node:

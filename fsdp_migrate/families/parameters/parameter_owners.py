@@ -267,12 +267,24 @@ def models_of_list(node: ast.expr, study: Study, module: Module) -> frozenset[Co
                 models_of_optimizer(optimizer, study, where) if optimizer is not None else set()
             )
             continue
-        for model in _with_holders(held.value):
-            own = sharded(model, where, study)
-            if own and not is_gathered(held, study, where):
-                found |= own
-                break
+        for one in _one_by_one(held.value, where, study):
+            for model in _with_holders(one):
+                own = sharded(model, where, study)
+                if own and not is_gathered(held, study, where):
+                    found |= own
+                    break
     return frozenset(found)
+
+
+def _one_by_one(node: ast.expr, module: Module, study: Study) -> Iterator[ast.expr]:
+    """An expression, and what it stands for where a loop goes over some that are written out:
+    ``model.encoder`` and ``head`` of ``for part in (model.encoder, head)``."""
+    yield node
+    for definition in study.defined_by(node, module) if isinstance(node, ast.Name) else ():
+        if definition.kind is Kind.ELEMENT and definition.value is not None:
+            for value in study.values(definition.value, module):
+                if isinstance(value.node, (ast.List, ast.Tuple)) and value.module is module:
+                    yield from value.node.elts
 
 
 def _with_holders(model: ast.expr) -> Iterator[ast.expr]:

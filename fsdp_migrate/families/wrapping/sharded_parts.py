@@ -110,18 +110,23 @@ def _stored_by_name(study: Study) -> dict[ast.AST, set[ast.AST]]:
     return found
 
 
+def stored_in(holder: ast.AST, study: Study) -> set[ast.AST]:
+    """The calls of constructors whose models are stored in an object, as :func:`owners` finds."""
+    return study.cache(_stored_by_name).get(holder, set())
+
+
 def _of_class(value: Value, cls: Class, study: Study) -> set[ast.AST]:
     """The sharded parts that instances of a class have as attributes."""
     found: set[ast.AST] = set()
     for related in study.tracer.family(cls):
         found |= study.cache(_stored_by_name).get(related.node, set())
-        for name in _attributes(related.node):
+        for name in stored_names(related.node):
             for part in study.tracer.attribute(value, name, related.node, related.module):
                 found |= _parts(part, study)
     return found
 
 
-def _attributes(cls: ast.ClassDef) -> set[str]:
+def stored_names(cls: ast.ClassDef) -> set[str]:
     """The names of what methods of a class store in ``self``."""
     return {
         node.attr
