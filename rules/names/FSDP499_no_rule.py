@@ -78,7 +78,7 @@ def decide(site: Site, study: Study) -> Decision:
             RULE.code,
             f"{replaced} is replaced, which a migrated model would not feel",
             "do what it is replaced for on the FSDP2 model, or drop it",
-            models=study.every_constructor,
+            models=study.every_constructor if site.receiver is None else _concerned(site, study),
             quiet=True,
         )
         return _with_others(left, replaced, REPLACED_TOGETHER)
