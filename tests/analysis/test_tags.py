@@ -60,6 +60,13 @@ TOLD = {
         "model = DDP(model)\n": "self.module = DDP(model)\n",
         "            self.module = model\n        return": "        return",
     },
+    "a static is given the model in another method": {
+        "import FullyShardedDataParallel as FSDP": "import StateDictType\n"
+        "from torch.distributed.fsdp import FullyShardedDataParallel as FSDP",
+        STATE: '    def context(self):\n        if self.kind != "fsdp":\n            return None\n'
+        "        return FSDP.state_dict_type(self.module, StateDictType.FULL_STATE_DICT)\n\n"
+        f"{STATE}",
+    },
     "it is taken on by another class": {
         "class Backend:": "class Other:\n    kind = 1\n\n\nclass Backend:"
     },
