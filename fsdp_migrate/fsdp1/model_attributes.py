@@ -77,6 +77,7 @@ def methods(
         node = _call_of(attribute, module)
         yield Site(construct, module, node, attribute, attribute.value, doubt)
     yield from _fields(tracer, module, has_fsdp=has_fsdp)
+    yield from _replaced(tracer, module)
 
 
 def _is_of_another_class(
@@ -117,6 +118,18 @@ def _is_inherited(found: Values, name: str, tracer: Tracer) -> bool:
     classes = [v for v in found if isinstance(v, Class) and is_class_of_models(v, tracer)]
     own = any(tracer.has_attribute(cls, name) for cls in classes)
     return bool(classes) and len(classes) == len(found) and not own
+
+
+def _replaced(tracer: Tracer, module: Module) -> Iterator[Site]:
+    """Methods that a model is given in the place of FSDP1's, which migrated code does not call:
+    ``model.clip_grad_norm_ = lambda norm: None``."""
+    for attribute in module.table.attributes_by_name.of(fsdp1.ONLY_MODELS):
+        if not isinstance(attribute.ctx, ast.Store):
+            continue
+        found = models(tracer.evaluate(attribute.value, module), tracer)
+        if found and not _has_own(found, attribute.attr, tracer):
+            construct = Construct(ConstructKind.REPLACED, f"{fsdp1.FSDP}.{attribute.attr}")
+            yield Site(construct, module, attribute, attribute, attribute.value)
 
 
 def _fields(tracer: Tracer, module: Module, *, has_fsdp: bool) -> Iterator[Site]:

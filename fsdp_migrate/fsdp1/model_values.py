@@ -53,6 +53,8 @@ def told_elsewhere(node: ast.expr, module: Module, tracer: Tracer) -> str:
         other = _method_around(call, module)
         if other in (None, here):
             continue
+        if any(models(tracer.evaluate(a, module), tracer) for a in call.args[:1]):
+            continue  # a model that is followed, and is none of those that come here
         if module.table.parents[other] is module.table.parents[here]:
             return f"FSDP.{method_of(call).attr} is given it in {other.name}()"
     return ""

@@ -24,11 +24,24 @@ def strings(module: Module) -> Iterator[Site]:
         if "_f" not in text:  # as all of them have, and hardly anything else
             continue
         found = next((name for name in WRAPPER_NAMES if name in text), None)
-        if found is None or is_docstring(module, constant):
+        if found is None or is_docstring(module, constant) or _is_prose(text):
             continue
         yield Site(Construct(ConstructKind.STRING, found), module, constant, constant)
 
 
+def _is_prose(text: str) -> bool:
+    """Whether a text is a sentence, such as a message or the help of an option: no name, no
+    pattern of names, and no code."""
+    if len(text.split()) < WORDS or "\\" in text:
+        return False
+    try:
+        ast.parse(text.strip())
+    except (SyntaxError, ValueError):
+        return True
+    return False
+
+
+WORDS = 4  # of a sentence, at least
 COMMAND = Construct.parse("notebook command")
 
 

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from fsdp_migrate.analysis.project import Project
 
-# What a program gives to the library that wraps its models.
+# What a program gives to the library that wraps its models, or asks it about them.
 LIBRARIES = {
     "FullyShardedDataParallelPlugin": "accelerate",
     "FSDPStrategy": "Lightning",
     "fsdp_transformer_layer_cls_to_wrap": "transformers",
+    "is_fsdp_enabled": "transformers",
+    "ACCELERATE_USE_FSDP": "accelerate",
 }
 
 
@@ -22,7 +24,7 @@ def reason(project: Project) -> str:
 def next_step(project: Project) -> str:
     library = _library(project)
     if library:
-        return f"migrate it together with {library}'s settings for FSDP2"
+        return f"migrate it together with the settings of {library} for FSDP2"
     return "give the path that wraps it as well"
 
 

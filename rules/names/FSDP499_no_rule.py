@@ -78,8 +78,8 @@ def decide(site: Site, study: Study) -> Decision:
             RULE.code,
             f"{replaced} is replaced, which a migrated model would not feel",
             "do what it is replaced for on the FSDP2 model, or drop it",
-            models=study.every_constructor,
-            quiet=True,
+            models=study.every_constructor if site.receiver is None else _concerned(site, study),
+            quiet=getattr(site.reference, "attr", "") not in WHEN_REDUCED,
         )
         return _with_others(left, replaced, REPLACED_TOGETHER)
     kind, named = site.construct.kind, site.construct.name
@@ -178,6 +178,10 @@ def decide(site: Site, study: Study) -> Decision:
     if plain or not site.construct.is_private or site.construct.last in PRIVATE:
         return left
     return _with_others(left, site.construct.last, PRIVATE_TOGETHER)
+
+
+# What only says when gradients are reduced: their sum is the same.
+WHEN_REDUCED = frozenset({"no_sync"})
 
 
 def _with_others(left: Decision, name: str, together: str) -> Decision:

@@ -37,6 +37,14 @@ ONLY_ASKS = {
         "class Check:\n    def __init__(self, kind):\n        self.kind_of_part = kind\n\n"
         "    def __call__(self, m):\n        assert isinstance(m, self.kind_of_part)\n",
     ),
+    "a test that asserts": (
+        "case.assertIsInstance(model, FSDP, 'sharded')",
+        "import unittest\n\n\ncase = unittest.TestCase()\n",
+    ),
+    "a test that asserts, by keyword": (
+        "case.assertIsInstance(obj=model, cls=FSDP)",
+        "import unittest\n\n\nclass Case(unittest.TestCase):\n    pass\n\n\ncase = Case()\n",
+    ),
     "pydantic": (
         "Check(FSDP)",
         "from pydantic_core import core_schema\n\n\n"
@@ -78,6 +86,14 @@ DOES_MORE = {
         "class Check:\n    def __init__(self, kind):\n        self.kind_of_part = kind\n\n"
         "    def __call__(self, m):\n        return isinstance(m, self.kind_of_part)\n\n\n"
         "def make(check, net):\n    return check.kind_of_part(net)\n",
+    ),
+    "a test that asserts the opposite": (
+        "case.assertNotIsInstance(model.inner, FSDP)",
+        "import unittest\n\n\ncase = unittest.TestCase()\n",
+    ),
+    "an assertion of the project's own": (
+        "Case().assertIsInstance(net, FSDP)",
+        "class Case:\n    def assertIsInstance(self, m, kind):\n        return kind(m)\n",
     ),
     "nobody asks": ("count(model, FSDP)", "def count(m, kind):\n    return m\n"),
     "a library's": ("nn.ModuleList(FSDP)", "registry = {}\n"),

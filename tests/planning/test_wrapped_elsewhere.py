@@ -24,12 +24,30 @@ from lightning.fabric.strategies import FSDPStrategy
 
 strategy = FSDPStrategy()
 """
+TRAINER = """\
+from transformers import Trainer
+
+
+class Saving(Trainer):
+    def save(self):
+        return save(self.model) if self.is_fsdp_enabled else None
+"""
+ENVIRONMENT = """\
+import os
+
+sharded = os.environ.get("ACCELERATE_USE_FSDP", "false") == "true"
+"""
 
 
 @pytest.mark.parametrize(
     ("other", "library"),
-    [(PLUGIN, "accelerate"), (STRATEGY, "Lightning")],
-    ids=["plugin", "fabric"],
+    [
+        (PLUGIN, "accelerate"),
+        (STRATEGY, "Lightning"),
+        (TRAINER, "transformers"),
+        (ENVIRONMENT, "accelerate"),
+    ],
+    ids=["plugin", "fabric", "trainer", "environment"],
 )
 def test_the_library_that_wraps_is_named(other: str, library: str) -> None:
     result, after = migrate({"save.py": SAVE, "run.py": other})
@@ -47,7 +65,7 @@ def test_without_one_the_path_is_asked_for() -> None:
 
 def test_a_project_that_wraps_itself_names_none() -> None:
     own = f"{SAVE}\n\nmodel = FSDP(net)\n"
-    result, after = migrate({"save.py": own, "run.py": PLUGIN})
+    result, after = migrate({"save.py": own, "run.py": PLUGIN, "trainer.py": TRAINER})
     assert "fully_shard(net)" in after["save.py"]
     assert not any("wraps the models" in d.message for d in result.decisions)
 

@@ -25,6 +25,7 @@ from fsdp_migrate.analysis.tracing.facts import (
 )
 from fsdp_migrate.analysis.tracing.functions import class_of_method, has_decorator
 from fsdp_migrate.analysis.tracing.setting_names import OWN, SettingNames
+from fsdp_migrate.analysis.tracing.tags import Tags
 from fsdp_migrate.analysis.tracing.tracer import Tracer
 from fsdp_migrate.analysis.values import Class, External, Function, FunctionNode
 from fsdp_migrate.syntax import conditions
@@ -52,6 +53,8 @@ class SettingFacts:
     def __init__(self, tracer: Tracer) -> None:
         self.tracer = tracer
         self.names = SettingNames(tracer)
+        self.tags = Tags(tracer)
+        self._told: dict[ast.AST, tuple[Facts, str]] = {}  # of attributes of ``self``
         self._here: dict[ast.AST, Facts] = {}
         self._only_called: dict[FunctionNode, bool] = {}
         self._contradicting: dict[tuple[Facts, Facts], bool] = {}
@@ -68,6 +71,8 @@ class SettingFacts:
         Args:
             also: what is known besides where it is made.
         """
+        if self._is_tagged_otherwise(made, used):
+            return True
         there = self.at(*made)
         there = there | also if also else there
         if not there:
@@ -82,6 +87,19 @@ class SettingFacts:
             here,
             lambda name: _is_one_answer(name, *used) and not self._changes(name, made, used),
         )
+
+    def _is_tagged_otherwise(self, made: Place, used: Place) -> bool:
+        """Whether another attribute tells that ``self.model`` is not what is made there."""
+        node, module = used
+        match node:
+            case ast.Attribute(value=ast.Name(id="self") as owner):
+                if node not in self._told:
+                    name = self.names.setting(owner, module, is_owner=True)
+                    own = f"{name}." if name.startswith(OWN) else ""
+                    self._told[node] = frozenset(self._in_module(*used)) if own else NOTHING, own
+                known, own = self._told[node]
+                return bool(known) and self.tags.exclude(made, used, known, own)
+        return False
 
     def at(self, node: ast.AST, module: Module) -> Facts:
         """What is known where ``node`` runs, from the branches around it and around all calls."""

@@ -1,7 +1,8 @@
 """FSDP1's class given to the project's own code, which only picks or refuses by ``isinstance``.
 
 ``def parts(model, kind): return [m for m in model.modules() if isinstance(m, kind)]`` and
-``parts(model, FSDP)``; or a class that keeps it and hands it to pydantic, which asks.
+``parts(model, FSDP)``; or a class that keeps it and hands it to pydantic, which asks; or a test's
+``self.assertIsInstance(model, FSDP)``.
 """
 
 from __future__ import annotations
@@ -32,9 +33,21 @@ def is_only_asked(site: Site, study: Study) -> bool:
     if not isinstance(call, ast.Call) or call.func is given:
         return False
     called = study.values(call.func, site.module)
+    if _is_asserted(call, given) and not any(isinstance(v, (Function, Class)) for v in called):
+        return True
     uses = [use for value in called for use in _uses(value, call, site.mention, study)]
     known = all(isinstance(value, (Function, Class)) for value in called)
     return known and bool(uses) and all(_asks(*use, study) for use in uses)
+
+
+def _is_asserted(call: ast.Call, kind: ast.AST) -> bool:
+    """``self.assertIsInstance(model, kind)``, of ``unittest``, perhaps with a message."""
+    match call:
+        case ast.Call(func=ast.Attribute(attr="assertIsInstance"), args=[_, asked, *_]):
+            return asked is kind
+        case ast.Call(func=ast.Attribute(attr="assertIsInstance"), keywords=keywords):
+            return any(k.arg == "cls" and k.value is kind for k in keywords)
+    return False
 
 
 def _uses(value: object, call: ast.Call, given: ast.expr, study: Study) -> Iterator[Use]:

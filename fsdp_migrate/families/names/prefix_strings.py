@@ -87,6 +87,8 @@ def decide_prefix_string(site: Site, study: Study) -> Decision:
     name = name or key_prefixes.changed_name(site.string, site.module)
     if name is not None and not (models and model_names.is_models(name, site.module, study)):
         return _for_names_with_it(site, study)
+    if _is_listed_prefix(site):
+        return _for_names_with_it(site, study)
     message = "FSDP2 has no such part in its names"
     if not spelled:
         return study.left(site, RULE, message, "drop what was done for FSDP1's names")
@@ -114,6 +116,22 @@ def _for_names_with_it(site: Site, study: Study) -> Decision:
     )
     said = key_prefixes.changes_follow(site.string, site.module)
     return replace(decision, edits=()) if said else decision
+
+
+def _is_listed_prefix(site: Site) -> bool:
+    """One of several prefixes, in a list that has it without FSDP1's part as well, or where nothing
+    is left of it: ``("module.", "module._fsdp_wrapped_module.")``.
+
+    What is done with each of them is done with what FSDP2's names have, or with none.
+    """
+    listed = site.module.table.parents[site.string]
+    if not isinstance(listed, (ast.Tuple, ast.List, ast.Set)):
+        return False
+    values = [e.value if isinstance(e, ast.Constant) else None for e in listed.elts]
+    if not all(isinstance(value, str) and value.endswith(".") for value in values):
+        return False
+    clean = str(site.string.value).replace(f"{key_prefixes.PART}.", "")
+    return len(values) > 1 and (clean == "" or clean in values)
 
 
 def _alternative(site: Site) -> tuple[ast.BoolOp, ast.BoolOp] | None:
