@@ -75,6 +75,7 @@ class Floors:
         functions."""
         for each in torch_installs.find(directory):
             if each.is_before(self.target):
+                self.passes_weights_only |= each.is_before(WEIGHTS_ONLY)
                 message = f"{each.text}: it installs a torch that is too old"
                 help_ = f"the new code needs torch>={self.target}"
                 display = self.display(each.path)

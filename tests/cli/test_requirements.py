@@ -841,6 +841,12 @@ def test_what_installs_a_torch_that_will_do_is_not(
     assert "FSDP501" not in answer.out + answer.err
 
 
+def test_loads_of_a_torch_that_a_script_installs_are_named(here: Path, run: Command) -> None:
+    (here / "setup.sh").write_text("pip install torch==2.5.0\n")
+    (here / "resume.py").write_text(LOADING)
+    assert "see resume.py:5\n" in run("rewrite", ".").out
+
+
 def test_what_is_said_twice_in_a_file_is_named_once(here: Path, run: Command) -> None:
     (here / "setup.sh").write_text("pip install torch==2.5.0\npip install torch==2.5.0\n")
     assert run("rewrite", ".").out.count("it installs a torch") == 1

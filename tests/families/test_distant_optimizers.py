@@ -270,3 +270,41 @@ def test_a_class_that_wraps_is_named_and_not_its_init() -> None:
         }
     )
     assert any("before Engine() is called" in place.why for place in result.not_followed)
+
+
+IN_LISTS = """\
+class Strategy:
+    def setup(self, model, plain):
+        self.model = FSDP(model, use_orig_params=True)
+        decay, others = [], []
+        for name, p in MODEL.named_parameters():
+            if name.endswith("bias"):
+                others.append(p)
+            else:
+                decay.append(p)
+        groups = [{"params": decay}, {"params": others, "weight_decay": 0.0}]
+        BUILT
+"""
+UNSEEN_OPTIMIZER = "An optimizer that is built before setup() is called"
+
+
+def in_lists(model: str, built: str) -> str:
+    program = IN_LISTS.replace("MODEL", model).replace("BUILT", built)
+    return migrate({"a.py": HEAD + program})[1]["a.py"]
+
+
+def test_a_method_that_builds_its_optimizer_from_lists_is_not_asked_for_another() -> None:
+    built = "self.optimizer = torch.optim.AdamW(groups, lr=0.1)"
+    assert UNSEEN_OPTIMIZER not in in_lists("self.model", built)
+
+
+@pytest.mark.parametrize(
+    ("model", "built"),
+    [
+        ("self.model", "self.groups = groups"),
+        ("plain", "self.optimizer = torch.optim.AdamW(groups, lr=0.1)"),
+        ("self.model", "self.optimizer = torch.optim.AdamW(plain.parameters(), lr=0.1)"),
+    ],
+)
+def test_an_optimizer_of_something_else_does_not_tell(model: str, built: str) -> None:
+    assert UNSEEN_OPTIMIZER in in_lists(model, built)

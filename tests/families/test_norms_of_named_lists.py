@@ -63,3 +63,38 @@ def test_other_lists_are_left_alone(statement: str) -> None:
     found = after(statement)
     assert "own_part" not in found
     assert "TODO" not in found
+
+
+MASTERS = """\
+import torch
+import torch.distributed as dist
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+
+def train(net, batch, plain, offload):
+    model = FSDP(net, use_orig_params=True)
+    params = [p for p in model.parameters() if p.requires_grad]
+    masters = [MASTER for p in params]
+    grads = [m.grad for m in masters if m.grad is not None]
+    total = torch.stack([g.float().square().sum() for g in grads]).sum()
+    dist.all_reduce(total)
+"""
+
+
+@pytest.mark.parametrize(
+    "master",
+    [
+        "p.detach().clone().float()",
+        "p.detach().to('cpu').clone() if offload else p.detach().clone().to(torch.float32)",
+    ],
+)
+def test_copies_of_parameters_are_sharded_as_they_are(master: str) -> None:
+    found = rewritten(MASTERS.replace("MASTER", master))
+    assert "[own_part(g).float().square().sum() for g in grads]" in found
+
+
+@pytest.mark.parametrize(
+    "master", ["plain", "plain if offload else p.detach()", "torch.zeros(3) if offload else plain"]
+)
+def test_what_is_no_copy_is_left_alone(master: str) -> None:
+    assert "own_part" not in rewritten(MASTERS.replace("MASTER", master))

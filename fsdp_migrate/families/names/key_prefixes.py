@@ -114,6 +114,39 @@ def changed_name(constant: ast.Constant, module: Module) -> ast.expr | None:
     return None
 
 
+def has_twin(constant: ast.Constant, module: Module) -> bool:
+    """Whether a string stands in a list of strings that has it without the part as well:
+    ``("module.", "module._fsdp_wrapped_module.")``. What is done for one is done for the other,
+    where nothing picks one of them."""
+    listed = module.table.parents[constant]
+    if not isinstance(listed, (ast.Tuple, ast.List, ast.Set)):
+        return False
+    clean = str(constant.value).replace(f"{PART}.", "")
+    texts = [e.value for e in listed.elts if isinstance(e, ast.Constant)]
+    return clean != constant.value and clean in texts and not is_picked_from(listed, module)
+
+
+def is_picked_from(listed: ast.expr, module: Module) -> bool:
+    """Whether an element of a list may be taken by its place, there or where the list is kept."""
+    table, uses = module.table, [listed]
+    match table.parents[listed]:
+        case ast.Assign(targets=targets):
+            for target in targets:
+                if isinstance(target, ast.Name):
+                    uses += table.names_by_id.named(target.id)
+                elif isinstance(target, ast.Attribute):
+                    uses += table.attributes_by_name.named(target.attr)
+                else:
+                    return True  # unpacked
+    for use in uses:
+        match table.parents[use]:
+            case ast.Subscript(value=value) if value is use:
+                return True
+            case ast.Assign(targets=[ast.Tuple() | ast.List(), *_]):
+                return True
+    return False
+
+
 def changes_follow(constant: ast.Constant, module: Module) -> bool:
     """Whether a question for a part stands before a change of the name that has it."""
     name, test = asked_name(constant, module), module.table.parents[constant]

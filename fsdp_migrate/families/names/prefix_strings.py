@@ -83,6 +83,13 @@ def decide_prefix_string(site: Site, study: Study) -> Decision:
     if spelled and model_names.meets_models(site.string, site.module, study):
         proposal.replace(site.module, site.string, code("{s}", s=f'"{clean}"'))
         return study.rewritten(site, RULE, "the name without it", proposal, models=models)
+    if key_prefixes.has_twin(site.string, site.module):
+        message = "kept: names without it are in the same list"
+        return (
+            study.kept_as_is(site, RULE, message, models=models)
+            if models
+            else _no_models(site, study)
+        )
     name = key_prefixes.asked_name(site.string, site.module)
     name = name or key_prefixes.changed_name(site.string, site.module)
     if name is not None and not (models and model_names.is_models(name, site.module, study)):
@@ -119,19 +126,15 @@ def _for_names_with_it(site: Site, study: Study) -> Decision:
 
 
 def _is_listed_prefix(site: Site) -> bool:
-    """One of several prefixes, in a list that has it without FSDP1's part as well, or where nothing
-    is left of it: ``("module.", "module._fsdp_wrapped_module.")``.
-
-    What is done with each of them is done with what FSDP2's names have, or with none.
-    """
+    """FSDP1's part alone, among prefixes that are taken off names: ``("module.",
+    "_fsdp_wrapped_module.")``, which does nothing to names that have none."""
     listed = site.module.table.parents[site.string]
-    if not isinstance(listed, (ast.Tuple, ast.List, ast.Set)):
+    if not isinstance(listed, (ast.Tuple, ast.List, ast.Set)) or len(listed.elts) < 2:
         return False
     values = [e.value if isinstance(e, ast.Constant) else None for e in listed.elts]
-    if not all(isinstance(value, str) and value.endswith(".") for value in values):
-        return False
-    clean = str(site.string.value).replace(f"{key_prefixes.PART}.", "")
-    return len(values) > 1 and (clean == "" or clean in values)
+    is_prefixes = all(isinstance(value, str) and value.endswith(".") for value in values)
+    is_bare = site.string.value == f"{key_prefixes.PART}."
+    return is_prefixes and is_bare and not key_prefixes.is_picked_from(listed, site.module)
 
 
 def _alternative(site: Site) -> tuple[ast.BoolOp, ast.BoolOp] | None:

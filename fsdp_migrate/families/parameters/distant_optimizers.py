@@ -16,10 +16,12 @@ from fsdp_migrate.analysis.module import Module
 from fsdp_migrate.analysis.values import Made, Unknown, Value
 from fsdp_migrate.families.parameters import early_parameters
 from fsdp_migrate.families.parameters.attributes import keeps_attributes
+from fsdp_migrate.families.parameters.listed_parameters import parameters_in
 from fsdp_migrate.families.training_loop.early_optimizers import (
     early_optimizer,
     given_parameters,
     is_optimizer,
+    is_optimizer_name,
     parameter_calls,
     stored_paths,
     trained_models,
@@ -204,9 +206,28 @@ def unseen_wraps(study: Study) -> Iterator[tuple[Constructor, ast.FunctionDef]]:
         around = enclosing_function(constructor.module, constructor.call)
         if constructor in trained or not isinstance(around, ast.FunctionDef):
             continue
+        if _is_trained_in(around, constructor, study):
+            continue
         given = study.values(constructor.wrapped, constructor.module)
         if any(_comes_from_outside(v, constructor, study) for v in given):
             yield constructor, around
+
+
+def _is_trained_in(around: ast.FunctionDef, constructor: Constructor, study: Study) -> bool:
+    """Whether a function builds an optimizer for the model that it wraps, from lists of its
+    parameters: ``AdamW([{"params": decay}, {"params": no_decay}])``."""
+    module = constructor.module
+    calls = module.table.calls_by_name
+    for call in calls.of([name for name in calls.names if is_optimizer_name(name)]):
+        if around not in module.table.ancestors(call):
+            continue
+        if not any(is_optimizer(v, study) for v in study.values(call.func, module)):
+            continue
+        for given in given_arguments(call):
+            for held, where in parameters_in(given, study, module):
+                if constructor in study.models(held.value, where).constructors:
+                    return True
+    return False
 
 
 def called_by(around: ast.FunctionDef, module: Module) -> str:

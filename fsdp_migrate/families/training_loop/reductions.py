@@ -124,6 +124,9 @@ def reduced_parts(node: ast.expr, names: Collection[str]) -> list[ast.expr]:
                 return here
             other = reduced_parts(right, names)
             return [*here, *other] if other else []
+        case ast.IfExp(body=left, orelse=right):
+            here, other = reduced_parts(left, names), reduced_parts(right, names)
+            return [*here, *other] if here and other else []
     return []
 
 
@@ -252,8 +255,6 @@ class _Following:
         around = (
             place if isinstance(place, FUNCTIONS) else references.enclosing_function(module, place)
         )
-        while isinstance(around, ast.Lambda) and not names:  # ``sum(map(lambda p: p.norm(), ps))``
-            around = references.enclosing_function(module, around)
         if depth < 0 or (around, start, names) in self.seen:
             return False
         self.seen.add((around, start, names))
