@@ -132,7 +132,7 @@ def _decide(study: Study) -> list[Decision]:
     decisions = constructors.merged(decisions)
     claimed = {d.site.reference for d in decisions}
     # In the run-time form nobody knows which policies serve whom: all of them are kept and said so.
-    foreign = set() if study.run_time else policy_uses.serving_others(study)
+    foreign = set() if study.run_time else study.cache(policy_uses.serving_others)
     any_policy = foreign is None or _shards_at_run_time(study)
     foreign = foreign or set()
     later = [

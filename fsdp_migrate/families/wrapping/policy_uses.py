@@ -9,6 +9,24 @@ from fsdp_migrate.planning.context import Study
 from fsdp_migrate.syntax.expressions import given_arguments, last_name
 
 
+def is_used_otherwise(policy: policies.Policy, study: Study) -> bool:
+    """Whether something else than constructors takes a policy for one, so that it has to stay."""
+    others = study.cache(serving_others)
+    if others is not None and policy.node in others:
+        return True
+    table = policy.module.table
+    statement = table.parents.get(policy.node)
+    if not isinstance(statement, ast.Assign) or not isinstance(statement.targets[0], ast.Name):
+        return False
+    target = statement.targets[0]
+    uses = (table.parents[read] for read in table.reads(target.id, table.within[target]))
+    return any(
+        isinstance(use, ast.Attribute)
+        or (isinstance(use, ast.Call) and getattr(use.func, "id", "") == target.id)
+        for use in uses
+    )
+
+
 def serving_others(study: Study) -> set[ast.AST] | None:
     """Wrap policies that activation checkpointing or migrated code uses; None where that may be
     any.
