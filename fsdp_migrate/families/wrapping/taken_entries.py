@@ -1,9 +1,9 @@
 """Arguments in a dictionary that stays as it is: ``FSDP(model, **self.defaults)``.
 
 A function of another file makes it, or one that returns more than it, or it is an attribute of a
-class. Which arguments it has is read; each of them is written at the call as what the dictionary
-has under its name, ``self.defaults["mixed_precision"]``, and is what may be put there, wherever
-that is done. So each argument's rule answers as for any expression.
+class, or stands at the top of another file. Which arguments it has is read; each of them is written
+at the call as what the dictionary has under its name, ``self.defaults["mixed_precision"]``, and is
+what may be put there, wherever that is done. So each argument's rule answers as for any expression.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from fsdp_migrate.families.wrapping import (
     keyword_dictionaries,
     refused_modules,
     shared_functions,
+    taken_from_modules,
     written_dictionaries,
 )
 from fsdp_migrate.families.wrapping.run_time import CONVERTED
@@ -52,7 +53,8 @@ def register(study: Study) -> None:
         found = keyword_dictionaries.spread_of(constructor, study)
         if found is not None:
             spread[constructor] = found
-    for constructors, read in (*_of_functions(spread, study), *_of_classes(spread, study)):
+    finders = (_of_functions, _of_classes, taken_from_modules.of_modules)
+    for constructors, read in (each for find in finders for each in find(spread, study)):
         try:
             contents = read()
             _check(contents, constructors, study)
