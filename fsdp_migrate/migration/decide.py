@@ -14,6 +14,7 @@ from dataclasses import replace
 from fsdp_migrate.families.wrapping import (
     enclosing_models,
     policies,
+    policy_uses,
     run_time,
     vocabulary,
     wrap_contexts,
@@ -32,7 +33,6 @@ from fsdp_migrate.planning.forms import AT_EACH_CALL, WRITTEN_OUT
 from fsdp_migrate.planning.model import Decision
 from fsdp_migrate.planning.outcome import Outcome
 from fsdp_migrate.planning.target import OLDEST
-from fsdp_migrate.syntax.expressions import given_arguments, last_name
 
 POLICIES = frozenset(map(Construct.parse, fsdp1.POLICIES)) - wrap_contexts.CONSTRUCTS
 
@@ -132,7 +132,7 @@ def _decide(study: Study) -> list[Decision]:
     decisions = constructors.merged(decisions)
     claimed = {d.site.reference for d in decisions}
     # In the run-time form nobody knows which policies serve whom: all of them are kept and said so.
-    foreign = set() if study.run_time else _serves_others(study)
+    foreign = set() if study.run_time else study.cache(policy_uses.serving_others)
     any_policy = foreign is None or _shards_at_run_time(study)
     foreign = foreign or set()
     later = [
@@ -211,37 +211,6 @@ def _shards_at_run_time(study: Study) -> bool:
         for binding in module.table.imports
         for name in (run_time.FUNCTION, run_time.CLASS)
     )
-
-
-def _serves_others(study: Study) -> set[ast.AST] | None:
-    """Wrap policies that activation checkpointing or migrated code uses; None where that may be
-    any.
-
-    The policy functions are plain torch; only FSDP1's constructor makes them FSDP1's.
-    """
-    found: set[ast.AST] = set()
-    for module in study.project.modules:
-        serves = module.mentions(
-            "apply_activation_checkpointing", "shard_by_policy", "nonwrapped_numel"
-        )
-        for call in module.table.calls if serves else ():
-            name = last_name(call.func)
-            given = given_arguments(call)
-            if any(k.arg == "nonwrapped_numel" for k in call.keywords):
-                given = [call.func]  # a loop asks a policy
-            elif name not in {"apply_activation_checkpointing", "shard_by_policy"}:
-                continue
-            for argument in given:
-                values = study.values(argument, module)
-                found |= policies.policy_origins(values, study)
-                found |= policies.asked_by_functions(values, study)
-                if policies.may_ask_any(values, study):
-                    return None
-            asked = call.args[1:] if name == "shard_by_policy" else []
-            named = [n for each in asked for n in ast.walk(each) if isinstance(n, ast.Name)]
-            if any(study.unknown(study.values(each, module)) for each in named):
-                return None
-    return found
 
 
 RESHARD = "_runtime_utils._reshard"

@@ -246,6 +246,17 @@ def _walk(plan: ShardPlan, fully_shard: str, arguments: list[Code]) -> list[Code
     """Let the support function ask the policy, which is one of torch's or of the project's."""
     policy = present(plan.walk)
     lines: list[Code] = []
+    if plan.by_size:
+        name = plan.fresh("module")
+        parts: dict[str, Code | ast.expr | str] = {
+            "v": name,
+            "u": plan.support("units_by_size"),
+            "m": plan.model,
+            "n": policy,
+            "c": code("{f}({a})", f=fully_shard, a=join(", ", [code(name), *arguments])),
+        }
+        lines.append(Code("for {v} in {u}({m}, {n}):\n    {c}", parts))
+        return _unless_none(plan, lines)
     if plan.batch_norm:
         shared = [a for a in arguments if not a.preview().startswith("mp_policy=")]
         norm_policy, define = _batch_norm_policy(plan)
@@ -274,6 +285,11 @@ def _walk(plan: ShardPlan, fully_shard: str, arguments: list[Code]) -> list[Code
         policy = code(either)
     shard = plan.support("shard_by_policy")
     lines.append(code("{f}({a})", f=shard, a=join(", ", [plan.model, policy, *arguments])))
+    return _unless_none(plan, lines)
+
+
+def _unless_none(plan: ShardPlan, lines: list[Code]) -> list[Code]:
+    """Statements that use a policy, where it may be that there is none."""
     if not plan.walk_may_be_none:
         return lines
     return [code("if {p} is not None:\n    {l}", p=present(plan.walk), l=_nested(lines))]

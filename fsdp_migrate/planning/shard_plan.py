@@ -75,6 +75,7 @@ class ShardPlan:
     targets: Targets | None = None
     walk: Code | None = None  # a policy that must be walked FSDP1's way (support function)
     walk_may_be_none: bool = False
+    by_size: bool = False  # ``walk`` is how many parameters make a unit, and no policy
     batch_norm: bool = False  # BatchNorm layers are units of their own in full precision
     setup: list[Code] = field(default_factory=list)  # before anything is sharded
     before: list[Code] = field(default_factory=list)  # just before the first fully_shard

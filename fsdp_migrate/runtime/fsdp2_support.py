@@ -825,6 +825,30 @@ def shard_by_policy(root: nn.Module, policy: Callable[..., bool], **kwargs: Any)
     visit(root)
 
 
+def units_by_size(root: nn.Module, min_num_params: int) -> list[nn.Module]:
+    """The modules below ``root`` with so many parameters apart from those of units inside them.
+
+    Inner ones come first. As in FSDP1, attention is not taken apart, and lists are no units.
+    """
+    units: list[nn.Module] = []
+
+    def visit(module: nn.Module) -> int:
+        total = sum(p.numel() for p in module.parameters())
+        if not total or total < min_num_params or isinstance(module, nn.MultiheadAttention):
+            return 0
+        inner = sum(map(visit, module.children()))
+        is_list = isinstance(module, (nn.ModuleList, nn.ModuleDict))
+        if module is root or is_list or total - inner < min_num_params:
+            return inner
+        # What has no forward gathers nothing.
+        if type(module).forward is not nn.Module.forward and module not in units:
+            units.append(module)
+        return total
+
+    visit(root)
+    return units
+
+
 def take_rank0_state(model: nn.Module) -> dict[str, Any]:
     """Take the weights and buffers that rank 0 holds, and put the model on the meta device.
 

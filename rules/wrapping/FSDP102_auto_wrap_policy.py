@@ -39,6 +39,7 @@ def _argument(site: Site, study: Study) -> Decision:
         return study.left(site, RULE.code, str(problem), help, final=wrong)
     plan.setup.extend(use.setup)
     plan.targets, plan.walk, plan.walk_may_be_none = use.targets, use.walk, use.may_be_none
+    plan.by_size = use.by_size
     return study.rewritten(site, RULE.code, use.message, review=use.review)
 
 

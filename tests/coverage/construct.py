@@ -753,7 +753,7 @@ ROWS = (
     rewritten(
         "3",
         "partial(size_based_auto_wrap_policy, …)",
-        "shard_by_policy, with FSDP1's arithmetic",
+        "a loop over the modules of that size, by FSDP1's arithmetic",
         "FSDP102",
         "a policy that counts parameters",
         units("Nested, size 60"),
@@ -761,7 +761,7 @@ ROWS = (
     rewritten(
         "3",
         "size_based_auto_wrap_policy by itself",
-        "shard_by_policy",
+        "a loop over the modules of a hundred million parameters",
         "FSDP102",
         "the default policies of torch",
         units("Nested, size by default"),

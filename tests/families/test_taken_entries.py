@@ -240,3 +240,51 @@ def test_another_caller_of_the_function_may_want_what_fsdp1_took() -> None:
     }
     _, after = migrate(given)
     assert "fully_shard(" not in after.get("train.py", "")
+
+
+OF_MODULE = """\
+import torch
+from torch.distributed.fsdp import MixedPrecision
+from torch.distributed.fsdp.wrap import ModuleWrapPolicy
+
+from models import Block
+
+ARGUMENTS = dict(
+    auto_wrap_policy=ModuleWrapPolicy({Block}),
+    mixed_precision=MixedPrecision(param_dtype=torch.bfloat16),
+    limit_all_gathers=True,
+)
+"""
+SPREAD = """\
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+from options import ARGUMENTS
+
+
+def build(net, other):
+    return Pair(FSDP(net, **ARGUMENTS), FSDP(other, **ARGUMENTS, device_id=0))
+"""
+
+
+def test_what_stands_at_the_top_of_another_file_is_taken_out() -> None:
+    result, after = migrate({"options.py": OF_MODULE, "train.py": SPREAD})
+    assert {outcome.value for _, outcome in outcomes(result)} == {"rewritten"}
+    assert not any("fsdp2_support" in text for text in after.values())
+    assert after["train.py"].count('ARGUMENTS["auto_wrap_policy"]') == 2
+    assert "auto_wrap_policy=(Block,)" in after["options.py"]
+    assert "limit_all_gathers" not in after["options.py"]
+
+
+@pytest.mark.parametrize(
+    "added",
+    [
+        "from options import ARGUMENTS as A\n",
+        "import options\n\nprint(len(options.ARGUMENTS))\n",
+        "import options\n\noptions.ARGUMENTS.update(load())\n",
+        "import options\n\ngiven = getattr(options, 'ARGUMENTS')\n",
+        "from options import ARGUMENTS\n\n\ndef adapt(key, value):\n    ARGUMENTS[key] = value\n",
+    ],
+)
+def test_what_else_may_happen_to_it_is_for_the_running_program(added: str) -> None:
+    _, after = migrate({"options.py": OF_MODULE, "train.py": SPREAD, "other.py": added})
+    assert "shard(net, **ARGUMENTS)" in after["train.py"]
+    assert "ARGUMENTS[" not in after["train.py"]

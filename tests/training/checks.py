@@ -928,6 +928,27 @@ def a_policy_is_asked_as_fsdp1_asked_it() -> None:
     assert not any(name == "norm" for name, _, _ in asked)
 
 
+@check
+def units_of_a_size_are_those_of_fsdp1() -> None:
+    def all_of(module: nn.Module) -> int:
+        return sum(p.numel() for p in module.parameters())
+
+    attention = nn.MultiheadAttention(8, 2)  # 288 parameters
+    lists = nn.ModuleList([nn.Linear(8, 8), nn.Linear(8, 8)])  # 144
+    holder = nn.Module()  # without a forward
+    holder.inner = nn.Linear(10, 10)  # 110
+    inside = nn.Sequential(nn.Linear(10, 10), nn.Linear(4, 4))  # 110 and 20
+    model = nn.Sequential(attention, lists, holder, inside)
+    large = [holder.inner, inside[0]]
+    assert support.units_by_size(model, 100) == large
+    assert support.units_by_size(model, 20) == [*lists, *large, inside[1]]
+    assert support.units_by_size(model, all_of(model)) == []
+    assert support.units_by_size(inside, 130) == []
+    assert support.units_by_size(nn.Sequential(nn.Sequential(inside), inside), 111) == [inside]
+    assert support.units_by_size(nn.Sequential(inside), 111) == [inside]
+    assert all(all_of(unit) for unit in support.units_by_size(nn.Sequential(nn.ReLU(), inside), 0))
+
+
 # -- methods other than forward -------------------------------------------------------------------
 
 

@@ -89,6 +89,51 @@ def test_settings_that_callers_pass(launcher: Launcher, tmp_path: Path, argument
     assert compare(before, after, tolerance=1e-5) == 10  # of two ranks
 
 
+SETTINGS = """\
+import torch
+from torch.distributed.fsdp import MixedPrecision, ShardingStrategy
+from torch.distributed.fsdp.wrap import lambda_auto_wrap_policy
+import functools
+
+ARGUMENTS = {
+    "auto_wrap_policy": functools.partial(
+        lambda_auto_wrap_policy, lambda_fn=lambda m: getattr(m, "out_features", 0) == 6
+    ),
+    "mixed_precision": MixedPrecision(param_dtype=torch.bfloat16),
+    "sharding_strategy": ShardingStrategy.SHARD_GRAD_OP,
+    "use_orig_params": True,
+}
+"""
+SPREAD = """
+from options import ARGUMENTS
+
+
+class Pair(nn.Module):
+    def __init__(self, one, two):
+        super().__init__()
+        self.one, self.two = one, two
+
+    def forward(self, x):
+        return self.one(x) + self.two(x)
+
+
+def build(net):
+    cpu = torch.device("cpu")
+    first = FSDP(net, **ARGUMENTS, device_id=cpu, sync_module_states=True)
+    return Pair(first, FSDP(Net(), **ARGUMENTS, device_id=cpu, sync_module_states=True))
+"""
+
+
+def test_arguments_at_the_top_of_another_file(launcher: Launcher, tmp_path: Path) -> None:
+    program = HEAD + SPREAD + TRAIN
+    both = written({"train.py": program.encode(), "options.py": SETTINGS.encode()}, tmp_path)
+    assert 'ARGUMENTS["auto_wrap_policy"](module)' in both.text()
+    assert " shard(" not in both.text()
+    before = launcher.script(both.before, fsdp1="allow")
+    after = launcher.script(both.after, fsdp1="forbid")
+    assert compare(before, after, tolerance=1e-5) == 10
+
+
 JOINED = """
 from torch.distributed.fsdp.wrap import (
     _or_policy,

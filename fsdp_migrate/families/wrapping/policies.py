@@ -49,6 +49,13 @@ class Kind(Enum):
     WALK = auto()  # needs (module, recurse, nonwrapped_numel)
 
 
+# Functions that programs call instead of binding their arguments by functools.partial.
+CALLED_WRONGLY = frozenset(
+    {"size_based_auto_wrap_policy", "transformer_auto_wrap_policy", "lambda_auto_wrap_policy"}
+)
+ASKED = frozenset({"module", "recurse", "nonwrapped_numel", None})
+
+
 class Unreadable(Exception):
     """The policy cannot be read; the message says why, starting in lower case."""
 
@@ -71,6 +78,8 @@ class Policy:
     labels: bool = False  # ... and writes down at a module what it answers for those in it
     named: bool = False  # the list of joined policies has a name
     is_open: bool = False  # not all that it asks is in sight
+    by_size: bool = False  # it only counts: ``argument`` is how many parameters make a unit
+    is_called: bool = False  # it is called where FSDP1 wants it handed on, and raises
 
     @property
     def needs_walk(self) -> bool:
@@ -162,7 +171,7 @@ def _named(name: str | None, value: Value) -> Policy:
     if name == "always_wrap_policy":
         return Policy(Kind.ALL, value.module, value.node)
     if name == "size_based_auto_wrap_policy":
-        return Policy(Kind.WALK, value.module, value.node)
+        return Policy(Kind.WALK, value.module, value.node, by_size=True)
     raise Unreadable("the policy comes from outside the given paths")
 
 
@@ -176,13 +185,15 @@ def _made(value: Made, call: ast.Call, study: Study) -> Policy:
         _refuse_dicts(study.tracer.evaluate(function, module, value.frame))
         return Policy(Kind.PREDICATE, module, call, function)
     if value.made_by == "functools.partial" and call.args:
-        return _partial(value, call, study)
+        return _partial(value, call, study, call.args[0])
+    if name in CALLED_WRONGLY and not call.args and not ASKED & {k.arg for k in call.keywords}:
+        return replace(_partial(value, call, study, call.func), is_called=True)
     raise Unreadable(f"the policy comes from {value.made_by or 'a class of the project'}")
 
 
-def _partial(value: Made, call: ast.Call, study: Study) -> Policy:
+def _partial(value: Made, call: ast.Call, study: Study, bound: ast.expr) -> Policy:
     module = value.module
-    names = {fsdp1.canonical(q) for q in study.external(call.args[0], module)}
+    names = {fsdp1.canonical(q) for q in study.external(bound, module)}
     match sorted(n for n in names if n):
         case ["transformer_auto_wrap_policy"]:
             return Policy(Kind.CLASSES, module, call, _argument(call, -1, "transformer_layer_cls"))
@@ -195,15 +206,22 @@ def _partial(value: Made, call: ast.Call, study: Study) -> Policy:
                 return Policy(Kind.WALK, module, call)  # FSDP1 asks it while it wraps
             return Policy(Kind.PREDICATE, module, call, function)
         case ["size_based_auto_wrap_policy"]:
-            return Policy(Kind.WALK, module, call)
+            return _by_size(module, call, bound)
         case ["always_wrap_policy"]:
             return Policy(Kind.ALL, module, call)
         case ["_or_policy"]:
             return _joined(value, call, study)
-    called = study.tracer.evaluate(call.args[0], module, value.frame)
+    called = study.tracer.evaluate(bound, module, value.frame)
     if called and all(isinstance(v, Function) for v in called):
         return Policy(Kind.WALK, module, call)
     raise Unreadable("the policy is a partial of a function outside the given paths")
+
+
+def _by_size(module: Module, call: ast.Call, bound: ast.expr) -> Policy:
+    """A policy that counts parameters, with the number that it is bound to alone, if so."""
+    given = {keyword.arg: keyword.value for keyword in call.keywords}
+    alone = not given.keys() - {"min_num_params"} and call.args in ([], [bound])
+    return Policy(Kind.WALK, module, call, given.get("min_num_params"), by_size=alone)
 
 
 def _joined(value: Made, call: ast.Call, study: Study) -> Policy:

@@ -1,28 +1,36 @@
 """What emitted code does with an auto wrap policy: a loop over the modules that it picks.
 
-The loop tests each module, by its class or with the policy's predicate. A policy that counts
-parameters is handed to ``shard_by_policy`` of the support module, which walks as FSDP1 did.
+The loop tests each module, by its class or with the policy's predicate; ``units_by_size`` lists
+those of a size. Any other policy that counts parameters is handed to ``shard_by_policy`` of the
+support module, which walks as FSDP1 did.
 """
 
 from __future__ import annotations
 
 import ast
-from dataclasses import dataclass
+from dataclasses import replace
 from operator import or_
 
 from packaging.version import Version
 
 from fsdp_migrate.analysis.flow import access_path
-from fsdp_migrate.analysis.module import Module
 from fsdp_migrate.analysis.values import Class, External, Values
+from fsdp_migrate.families.wrapping import policy_sizes
 from fsdp_migrate.families.wrapping.policies import (
     Kind,
     Policy,
-    Unreadable,
     is_open,
     read,
     written_here,
 )
+from fsdp_migrate.families.wrapping.policy_places import (
+    PolicyUse,
+    convert_origin,
+    is_local,
+    sole_assignment,
+    under_a_name,
+)
+from fsdp_migrate.families.wrapping.policy_uses import is_used_otherwise
 from fsdp_migrate.families.wrapping.refused_modules import CONTAINERS
 from fsdp_migrate.fsdp1.site import Site
 from fsdp_migrate.planning.context import Study
@@ -35,19 +43,11 @@ from fsdp_migrate.syntax.trees import FUNCTIONS
 # Earlier releases refuse every list of modules, unless it stands in a list.
 TAKES_LISTS = Version("2.12")
 KEPT = "kept: shard_by_policy asks it as FSDP1 did"
+CALLED = (
+    "the policy is called here without a module, which FSDP1 stopped at: it is taken for what "
+    "functools.partial would make of it"
+)
 LONGEST_TEST = 60  # columns of a class tuple in a condition; a longer one gets a name
-
-
-@dataclass(frozen=True, eq=False)
-class PolicyUse:
-    """How a policy argument is used by the emitted code: one of ``targets`` and ``walk``."""
-
-    message: str
-    targets: Targets | None = None
-    walk: Code | None = None
-    may_be_none: bool = False  # the policy that is walked
-    setup: tuple[Code, ...] = ()
-    review: str = ""
 
 
 def express_policy(argument: ast.expr, plan: ShardPlan, study: Study) -> PolicyUse:
@@ -56,6 +56,14 @@ def express_policy(argument: ast.expr, plan: ShardPlan, study: Study) -> PolicyU
     Raises:
         Unreadable: see :func:`.policies.read`.
     """
+    use = _expressed(argument, plan, study)
+    values = study.values(argument, plan.constructor.module)
+    if not any(is_open(v, study) for v in values) and any(p.is_called for p in read(values, study)):
+        use = replace(use, review="; ".join(filter(None, [CALLED, use.review])))
+    return use
+
+
+def _expressed(argument: ast.expr, plan: ShardPlan, study: Study) -> PolicyUse:
     constructor = plan.constructor
     values = study.values(argument, constructor.module)
     if any(is_open(v, study) for v in values):
@@ -67,9 +75,11 @@ def express_policy(argument: ast.expr, plan: ShardPlan, study: Study) -> PolicyU
         return PolicyUse("dropped, there is no policy")
     if not nullable and _may_be_asked_in_loop(real):
         result = _asked_in_loop(argument, real, plan, study)
-    elif any(p.needs_walk for p in real):
+    elif policy_sizes.are_counts(real, argument, plan.constructor, study):
+        return policy_sizes.loop(argument, real, plan, study, nullable=nullable)
+    elif any(p.needs_walk or is_used_otherwise(p, study) for p in real):
         return _walked(argument, real, plan, study, nullable=nullable)
-    elif len(found) == 1 and _is_local(argument, real[0], plan):
+    elif len(found) == 1 and is_local(argument, real[0], plan):
         result = _inlined(argument, real[0], plan, study)
     else:
         result = _by_value(argument, real, plan, study, nullable=nullable)
@@ -118,7 +128,7 @@ def _any_callable(argument: ast.expr, values: Values, plan: ShardPlan, study: St
         if policy.kind is not Kind.NONE:
             _keep(policy, plan, study)
     why = study.unknown(values) or "it comes from outside the given paths"
-    walk, setup = _under_a_name(argument, plan)
+    walk, setup = under_a_name(argument, plan)
     return PolicyUse(
         "shard_by_policy asks it as FSDP1 did",
         walk=walk,
@@ -128,45 +138,11 @@ def _any_callable(argument: ast.expr, values: Values, plan: ShardPlan, study: St
     )
 
 
-def _under_a_name(argument: ast.expr, plan: ShardPlan) -> tuple[Code, tuple[Code, ...]]:
-    """How a policy is written in the emitted code, and the statement that gives it a name."""
-    if access_path(argument) is not None:
-        return code("{a}", a=argument), ()
-    name = plan.fresh("wrap_policy")
-    return code("{n}", n=name), (code("{n} = {a}", n=name, a=argument),)
-
-
-def _is_local(argument: ast.expr, policy: Policy, plan: ShardPlan) -> bool:
-    """The policy is made in the call, or by a local assignment that nothing else uses."""
-    if policy.node is argument:
-        return True
-    module = plan.constructor.module
-    return policy.module is module and _sole_assignment(argument, policy.node, module) is not None
-
-
-def _sole_assignment(use_: ast.expr, origin: ast.AST, module: Module) -> ast.Assign | None:
-    """``name = origin`` when ``use_`` is the only use of ``name`` and no other value reaches it."""
-    if not isinstance(use_, ast.Name):
-        return None
-    table = module.table
-    statement = table.parents.get(origin)
-    if not isinstance(statement, ast.Assign) or len(statement.targets) != 1:
-        return None
-    scope = table.scope_of(use_)
-    owner = scope.lookup(use_.id)
-    if owner is None or owner.function() is not scope.function() or not owner.is_function:
-        return None
-    bindings = owner.bindings[use_.id]
-    uses = table.reads(use_.id, owner)
-    single = len(bindings) == 1 and bindings[0].node is statement and uses == [use_]
-    return statement if single else None
-
-
 def _inlined(argument: ast.expr, policy: Policy, plan: ShardPlan, study: Study) -> PolicyUse:
     module = plan.constructor.module
     _consume(policy, plan, study)
     if policy.node is not argument:
-        statement = present(_sole_assignment(argument, policy.node, module))
+        statement = present(sole_assignment(argument, policy.node, module))
         plan.proposal.delete(module, statement)
     variable = _preferred_variable(policy)
     setup: tuple[Code, ...] = ()
@@ -197,9 +173,7 @@ def _consume(policy: Policy, plan: ShardPlan, study: Study) -> None:
 
     Joined policies that have a name stay behind as predicates.
     """
-    constructor = plan.constructor
-    if not study.convert(policy.node, None, _describe(policy), constructor):
-        raise Unreadable("another constructor uses the same policy differently")
+    convert_origin(policy, None, _describe(policy), plan, study)
     if policy.kind is Kind.ANY:
         _convert_joined(policy, plan, study)
 
@@ -289,8 +263,7 @@ def _to_classes(policy: Policy, plan: ShardPlan, study: Study) -> None:
         new = code("({i},)" if len(items) == 1 else "({i})", i=join(", ", items))
     else:
         new = code("tuple({c})", c=classes)
-    if not study.convert(policy.node, new, "tuple of classes", plan.constructor):
-        raise Unreadable("another constructor uses the same policy differently")
+    convert_origin(policy, new, "tuple of classes", plan, study)
 
 
 def _to_predicate(policy: Policy, plan: ShardPlan, study: Study) -> None:
@@ -302,8 +275,7 @@ def _to_predicate(policy: Policy, plan: ShardPlan, study: Study) -> None:
         new = code("lambda module: {t}", t=_test(policy, "module", plan))
     else:
         new = code("lambda module: {t}", t=_test(policy, "module", plan))
-    if not study.convert(policy.node, new, "predicate on a module", plan.constructor):
-        raise Unreadable("another constructor uses the same policy differently")
+    convert_origin(policy, new, "predicate on a module", plan, study)
 
 
 def _walked(
@@ -315,7 +287,7 @@ def _walked(
     message = "shard_by_policy walks the modules as FSDP1 did"
     if argument.lineno == argument.end_lineno and not nullable:
         return PolicyUse(message, walk=code("{a}", a=argument))
-    walk, setup = _under_a_name(argument, plan)
+    walk, setup = under_a_name(argument, plan)
     return PolicyUse(message, walk=walk, may_be_none=nullable, setup=setup)
 
 
@@ -332,7 +304,7 @@ def _asked_in_loop(
     """A policy function that looks everywhere is asked for each module, as it is."""
     for policy in real:
         _keep(policy, plan, study, "kept: the loop asks it for every module")
-    policy_code, setup = _under_a_name(argument, plan)
+    policy_code, setup = under_a_name(argument, plan)
 
     def test(variable: str) -> Code:
         given = f"module={variable}, recurse=False, nonwrapped_numel=0"
@@ -356,8 +328,7 @@ def _asks_for_classes(function: ast.AST) -> bool:
 
 
 def _keep(policy: Policy, plan: ShardPlan, study: Study, message: str = KEPT) -> None:
-    if not study.convert(policy.node, None, message, plan.constructor):
-        raise Unreadable("another constructor uses the same policy differently")
+    convert_origin(policy, None, message, plan, study)
     for part in policy.parts:
         for each in part:
             _keep(each, plan, study, message)

@@ -1,9 +1,9 @@
 """Arguments in a dictionary that stays as it is: ``FSDP(model, **self.defaults)``.
 
 A function of another file makes it, or one that returns more than it, or it is an attribute of a
-class. Which arguments it has is read; each of them is written at the call as what the dictionary
-has under its name, ``self.defaults["mixed_precision"]``, and is what may be put there, wherever
-that is done. So each argument's rule answers as for any expression.
+class, or stands at the top of another file. Which arguments it has is read; each of them is written
+at the call as what the dictionary has under its name, ``self.defaults["mixed_precision"]``, and is
+what may be put there, wherever that is done. So each argument's rule answers as for any expression.
 """
 
 from __future__ import annotations
@@ -11,7 +11,6 @@ from __future__ import annotations
 import ast
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field
 from functools import partial
 
 from fsdp_migrate.analysis import name_uses
@@ -22,9 +21,11 @@ from fsdp_migrate.families.wrapping import (
     keyword_dictionaries,
     refused_modules,
     shared_functions,
+    taken_from_modules,
     written_dictionaries,
 )
-from fsdp_migrate.families.wrapping.run_time import CONVERTED, OBSOLETE
+from fsdp_migrate.families.wrapping.run_time import CONVERTED
+from fsdp_migrate.families.wrapping.taken_contents import Contents, Found, read_use
 from fsdp_migrate.families.wrapping.written_dictionaries import Unreadable
 from fsdp_migrate.fsdp1 import api as fsdp1
 from fsdp_migrate.planning.context import Study
@@ -41,49 +42,8 @@ DEFAULTS = {
 }
 # Others may ask the dictionary for a strategy: that stays what it was.
 ASKED = CONVERTED - {"auto_wrap_policy", "sharding_strategy"}
-NEEDLESS = OBSOLETE | {"use_orig_params"}  # in FSDP2, whatever they are
 SETTINGS = "settings"  # what a function calls its dictionary that shards several models
 CHANGED = "it is asked for in its dictionary as well"
-
-
-@dataclass(eq=False)
-class Contents:
-    """What a dictionary may have, by the argument: the expressions that are put there, each with
-    its file; those that it may lack; those that something else asks it for."""
-
-    module: Module
-    entries: tuple[Entry, ...]
-    places: dict[str, list[tuple[ast.expr, Module]]] = field(init=False)
-    lacking: set[str] = field(init=False)
-    asked: set[str] = field(default_factory=set)
-    function: ast.FunctionDef | None = None  # that makes it
-    calls: dict[Constructor, ast.Call] = field(default_factory=dict)  # of that
-
-    def __post_init__(self) -> None:
-        self.places = defaultdict(list)
-        for entry in self.entries:
-            self.places[entry.name].append((entry.value, self.module))
-        certain = {entry.name for entry in self.entries if not entry.is_conditional}
-        self.lacking = self.places.keys() - certain
-
-    @property
-    def going(self) -> list[Entry]:
-        """The entries that FSDP2 has no use for, if something stays beside each."""
-        needless = [
-            entry
-            for entry in self.entries
-            if entry.name in NEEDLESS - self.asked
-            and len(self.places[entry.name]) == 1
-            and not any(isinstance(node, ast.Call) for node in ast.walk(entry.value))
-        ]
-        beside = {entry.display for entry in self.entries if entry not in needless}
-        return [entry for entry in needless if entry.display in beside - {None}]
-
-    def put(self, name: str, value: ast.expr, module: Module) -> None:
-        """Something else is put there as well, at some time."""
-        if name not in self.places:
-            self.lacking.add(name)
-        self.places[name].append((value, module))
 
 
 def register(study: Study) -> None:
@@ -93,7 +53,8 @@ def register(study: Study) -> None:
         found = keyword_dictionaries.spread_of(constructor, study)
         if found is not None:
             spread[constructor] = found
-    for constructors, read in (*_of_functions(spread, study), *_of_classes(spread, study)):
+    finders = (_of_functions, _of_classes, taken_from_modules.of_modules)
+    for constructors, read in (each for find in finders for each in find(spread, study)):
         try:
             contents = read()
             _check(contents, constructors, study)
@@ -213,9 +174,6 @@ def _values(
     return found
 
 
-Found = Iterator[tuple[list[Constructor], Callable[[], Contents]]]
-
-
 # -- made by functions ------------------------------------------------------------------------
 
 
@@ -279,7 +237,7 @@ def _returned(
         table = constructor.module.table
         for use in table.names_by_id.named(variable.id):
             if table.within[use].lookup(use.id) is scope and isinstance(use.ctx, ast.Load):
-                _read_use(use, constructor.module, contents, set(spread.values()))
+                read_use(use, constructor.module, contents, set(spread.values()))
     return contents
 
 
@@ -362,36 +320,5 @@ def _of_class(name: str, spread: dict[Constructor, ast.expr], study: Study) -> C
         raise Unreadable("it is not just made once")
     contents = Contents(home, entries)
     for use, module in uses:
-        _read_use(use, module, contents, set(spread.values()))
+        read_use(use, module, contents, set(spread.values()))
     return contents
-
-
-# -- uses -------------------------------------------------------------------------------------
-
-
-def _read_use(
-    use: ast.Name | ast.Attribute, module: Module, contents: Contents, readers: set[ast.expr]
-) -> None:
-    """Read what something does with a dictionary.
-
-    Raises:
-        Unreadable: it may do anything.
-    """
-    parents = module.table.parents
-    parent = parents[use]
-    if use in readers and isinstance(parent, ast.keyword):
-        return
-    match parent:
-        case ast.Subscript(value=value, slice=ast.Constant(value=str(key)), ctx=ctx) if (
-            value is use
-        ):
-            name = fsdp1.EARLIER_NAMES.get(key, key)
-        case _:
-            raise Unreadable("it is used in another way")
-    match parents[parent]:
-        case ast.Assign(targets=[target], value=value) if target is parent:
-            contents.put(name, value, module)
-        case _ if isinstance(ctx, ast.Load):
-            contents.asked.add(name)
-        case _:
-            raise Unreadable("it is changed in another way")

@@ -1,0 +1,67 @@
+"""Where a policy is made, and how emitted code gets at it."""
+
+from __future__ import annotations
+
+import ast
+from dataclasses import dataclass
+
+from fsdp_migrate.analysis.flow import access_path
+from fsdp_migrate.analysis.module import Module
+from fsdp_migrate.families.wrapping.policies import Policy, Unreadable
+from fsdp_migrate.planning.context import Study
+from fsdp_migrate.planning.edits import Code, code
+from fsdp_migrate.planning.shard_plan import ShardPlan, Targets
+
+
+@dataclass(frozen=True, eq=False)
+class PolicyUse:
+    """How a policy argument is used by the emitted code: one of ``targets`` and ``walk``."""
+
+    message: str
+    targets: Targets | None = None
+    walk: Code | None = None
+    may_be_none: bool = False  # the policy that is walked
+    by_size: bool = False  # ``walk`` is how many parameters make a unit
+    setup: tuple[Code, ...] = ()
+    review: str = ""
+
+
+def under_a_name(argument: ast.expr, plan: ShardPlan) -> tuple[Code, tuple[Code, ...]]:
+    """How a policy is written in the emitted code, and the statement that gives it a name."""
+    if access_path(argument) is not None:
+        return code("{a}", a=argument), ()
+    name = plan.fresh("wrap_policy")
+    return code("{n}", n=name), (code("{n} = {a}", n=name, a=argument),)
+
+
+def is_local(argument: ast.expr, policy: Policy, plan: ShardPlan) -> bool:
+    """The policy is made in the call, or by a local assignment that nothing else uses."""
+    if policy.node is argument:
+        return True
+    module = plan.constructor.module
+    return policy.module is module and sole_assignment(argument, policy.node, module) is not None
+
+
+def sole_assignment(use_: ast.expr, origin: ast.AST, module: Module) -> ast.Assign | None:
+    """``name = origin`` when ``use_`` is the only use of ``name`` and no other value reaches it."""
+    if not isinstance(use_, ast.Name):
+        return None
+    table = module.table
+    statement = table.parents.get(origin)
+    if not isinstance(statement, ast.Assign) or len(statement.targets) != 1:
+        return None
+    scope = table.scope_of(use_)
+    owner = scope.lookup(use_.id)
+    if owner is None or owner.function() is not scope.function() or not owner.is_function:
+        return None
+    bindings = owner.bindings[use_.id]
+    uses = table.reads(use_.id, owner)
+    single = len(bindings) == 1 and bindings[0].node is statement and uses == [use_]
+    return statement if single else None
+
+
+def convert_origin(
+    policy: Policy, new: Code | None, message: str, plan: ShardPlan, study: Study
+) -> None:
+    if not study.convert(policy.node, new, message, plan.constructor):
+        raise Unreadable("another constructor uses the same policy differently")

@@ -1,0 +1,91 @@
+"""Policies that only count parameters: the number of them says which modules become units."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Sequence
+
+from fsdp_migrate.families.wrapping import policies
+from fsdp_migrate.families.wrapping.model_contents import may_have_batch_norm
+from fsdp_migrate.families.wrapping.policies import Policy
+from fsdp_migrate.families.wrapping.policy_places import (
+    PolicyUse,
+    convert_origin,
+    is_local,
+    sole_assignment,
+    under_a_name,
+)
+from fsdp_migrate.families.wrapping.policy_uses import is_used_otherwise
+from fsdp_migrate.planning.context import Study
+from fsdp_migrate.planning.edits import Code, code
+from fsdp_migrate.planning.model import Constructor
+from fsdp_migrate.planning.shard_plan import ShardPlan
+from fsdp_migrate.syntax.kinds import present
+
+USUAL_SIZE = "100_000_000"  # parameters of a unit, where nothing else is said
+
+
+def are_counts(
+    real: Sequence[Policy], argument: ast.expr, constructor: Constructor, study: Study
+) -> bool:
+    """Whether a number can stand for each of the policies, wherever it is used.
+
+    Torch's own function, as it is, is one only where it stands at the call.
+    """
+    if not all(p.by_size and (p.node is argument or isinstance(p.node, ast.Call)) for p in real):
+        return False
+    if any(is_used_otherwise(policy, study) for policy in real):
+        return False
+    nodes = {policy.node for policy in real}
+    sharing = (
+        other
+        for other in study.constructors.values()
+        if other is not constructor
+        and nodes & {p.node for p in policies.read_policies(other, study) or ()}
+    )
+    return all(_counts_all(each, study) for each in (constructor, *sharing))
+
+
+def loop(
+    argument: ast.expr, real: list[Policy], plan: ShardPlan, study: Study, *, nullable: bool
+) -> PolicyUse:
+    """Loop over what ``units_by_size`` lists; the policy becomes the number of parameters."""
+    message = "loop over the modules of this size"
+    first = real[0]
+    is_fixed = first.argument is None or isinstance(first.argument, ast.Constant)
+    at_call = first.node is argument
+    if (
+        len(real) == 1
+        and not nullable
+        and (at_call or is_fixed)
+        and is_local(argument, first, plan)
+    ):
+        convert_origin(first, None, message, plan, study)
+        if not at_call:
+            statement = present(sole_assignment(argument, first.node, first.module))
+            plan.proposal.delete(first.module, statement)
+        return PolicyUse(message, walk=_count(first), by_size=True)
+    for policy in real:
+        convert_origin(policy, _count(policy), message, plan, study)
+    walk, setup = under_a_name(argument, plan)
+    return PolicyUse(message, walk=walk, may_be_none=nullable, by_size=True, setup=setup)
+
+
+def _count(policy: Policy) -> Code:
+    """How many parameters make a unit."""
+    return code("{n}", n=policy.argument) if policy.argument is not None else code(USUAL_SIZE)
+
+
+def _counts_all(constructor: Constructor, study: Study) -> bool:
+    """Whether every parameter of a model counts, and no module is a unit for another reason.
+
+    Where BatchNorm layers are units as well, FSDP1 looked into every module.
+    """
+    if any(map(constructor.may_have, ("ignored_modules", "ignored_states"))):
+        return False
+    models = constructor.wraps
+    if not constructor.may_have("mixed_precision"):
+        return bool(models)
+    return bool(models) and not any(
+        may_have_batch_norm(model.wrapped, model.module, study) for model in models
+    )
