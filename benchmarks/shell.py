@@ -21,23 +21,30 @@ class Cost:
     memory: int  # bytes, of the largest one
 
 
-def run(command: Sequence[str], directory: Path) -> Cost:
-    """What a command costs, with every process it starts.
+def run(
+    command: Sequence[str],
+    directory: Path,
+    *,
+    may_end_with: Sequence[int] = (0, 1),
+    paths: Sequence[Path] = (),
+) -> Cost:
+    """What a command costs, with every process it starts; ``paths`` come first on ``PYTHONPATH``.
 
     Raises:
-        SystemExit: it ended with something else than 0 or 1, which mean "nothing to do" and "done".
+        SystemExit: it ended otherwise than with 0 or 1, which mean "nothing to do" and "done".
     """
+    given = [*map(str, paths), *filter(None, [ENVIRONMENT.get("PYTHONPATH")])]
     started = time.perf_counter()
     with subprocess.Popen(
         command,
         cwd=directory,
-        env=ENVIRONMENT,
+        env={**ENVIRONMENT, "PYTHONPATH": os.pathsep.join(given)} if given else ENVIRONMENT,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
     ) as process:
         _, status, used = os.wait4(process.pid, 0)
         process.returncode = os.waitstatus_to_exitcode(status)
-    if process.returncode not in (0, 1):
+    if process.returncode not in may_end_with:
         raise SystemExit(f"{' '.join(command)} ended with {process.returncode}")
     wall = time.perf_counter() - started
     unit = 1 if sys.platform == "darwin" else 1024

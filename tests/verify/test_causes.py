@@ -15,7 +15,7 @@ from fsdp_migrate.verify.report import text
 from fsdp_migrate.verify.report.model import Report
 
 from .recordings import WORLD, evidence
-from .scripts import judged
+from .scripts import FSDP1, judged
 
 # Two models that feed each other: what one of them makes enters the other.
 TWO = """\
@@ -202,6 +202,42 @@ def test_models_under_ddp_alone_are_judged(tmp_path: Path, server: WarmServer) -
     assert report.exit_code == 0, text.render(report)
     (ran,) = (gate for gate in report.gates if gate.key == "ran")
     assert "no model is sharded on either side" in ran.says
+
+
+# Each rank shards over a group that holds nobody else: nothing is exchanged, by whichever call.
+ALONE1 = """\
+import torch
+import torch.distributed as dist
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+
+def wrap(model):
+    alone = [dist.new_group([r]) for r in range(dist.get_world_size())][dist.get_rank()]
+    return FSDP(model, process_group=alone, device_id=torch.device("cpu"), use_orig_params=True)
+"""
+ALONE2 = """\
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import fully_shard
+
+
+def wrap(model):
+    mesh = init_device_mesh("cpu", (2, 1), mesh_dim_names=("replicas", "shards"))
+    return fully_shard(model, mesh=mesh["shards"])
+"""
+
+
+@pytest.mark.train
+@pytest.mark.parametrize(
+    ("before", "after", "passes"),
+    [(ALONE1, ALONE2, True), (FSDP1, ALONE2, False)],
+    ids=["nothing to exchange", "what was exchanged is no more"],
+)
+def test_a_group_of_one_rank_exchanges_nothing(
+    before: str, after: str, passes: bool, tmp_path: Path, server: WarmServer
+) -> None:
+    source = PLAIN.replace("torch.manual_seed(rank)", "torch.manual_seed(1)")
+    report = judged(tmp_path, source, before=before, after=after, server=server)
+    assert (report.exit_code == 0) is passes, text.render(report)
 
 
 @pytest.mark.train

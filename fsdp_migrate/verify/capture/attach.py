@@ -23,6 +23,7 @@ from fsdp_migrate.verify.capture import (
     exits,
     forced,
     fsdp_internals,
+    modes,
     noise,
     origin,
     precision,
@@ -67,6 +68,8 @@ class _Hooks:
             forced.install_autocast()
         if self.config.precision is Precision.STORED_FLOAT32:
             forced.install_stored()
+        if self.config.simulate or self.config.precision is Precision.STORED_FLOAT32:
+            modes.spare_recorder(session)
         autograd.install(session, self.scaled, self._backward_begins, self.steps.backward_ends)
         after_import(activations.MODULE, lambda _: activations.install(session))
         clipping.install(session)
@@ -104,6 +107,8 @@ class _Hooks:
         wrapper = sys.modules[FSDP1].FullyShardedDataParallel
         if self.on_cpu:
             cpu_patches.install_fsdp1(self.session)
+        if self.config.precision is Precision.STORED_FLOAT32:
+            modes.spare(*fsdp_internals.fsdp1_at_work())
         clipping.install_fsdp1(self.session, wrapper)
 
         def init(original: Any, /, wrapped: Any, module: Any, *args: Any, **kwargs: Any) -> None:
@@ -149,6 +154,9 @@ class _Hooks:
         replace(wrapper, "forward", forward)
 
     def fsdp2_imported(self) -> None:
+        if self.config.precision is Precision.STORED_FLOAT32:
+            modes.spare(*fsdp_internals.fsdp2_at_work())
+
         def fully_shard(original: Any, /, module: Any, *args: Any, **kwargs: Any) -> Any:
             if self.on_cpu:
                 kwargs = cpu_patches.unpinned(self.session, kwargs)

@@ -105,11 +105,21 @@ def _collective(session: Session, name: str, original: Any, /, *args: Any, **kwa
 
 
 def _note(session: Session, name: str, args: Any, kwargs: Any) -> None:
+    if _is_alone(args, kwargs):
+        return
     family = next((f for start, f in _FAMILIES if name.startswith(start)), name)
     size, dtype = _traffic((*args, *kwargs.values()))
     key = (session.phase, family, dtype)
     session.collectives[key] += 1
     session.collective_bytes[key] += size
+
+
+def _is_alone(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+    """Whether the group has one rank, so that nothing is exchanged: FSDP1 asks such a group to
+    reduce, where FSDP2 asks it to gather."""
+    given = (kwargs.get("group"), *args)
+    group = next((each for each in given if isinstance(each, dist.ProcessGroup)), None)
+    return group is not None and group.size() == 1
 
 
 def _traffic(arguments: tuple[Any, ...]) -> tuple[int, str]:

@@ -11,8 +11,8 @@ import dataclasses
 from typing import Any
 
 import torch
-from torch.overrides import TorchFunctionMode
 
+from fsdp_migrate.verify.capture.modes import Lasting
 from fsdp_migrate.verify.capture.session import replace
 
 _LOW = frozenset({torch.bfloat16, torch.float16})
@@ -58,11 +58,10 @@ def install_stored() -> None:
         original(full(dtype))
 
     replace(torch, "set_default_dtype", set_default_dtype)
-    mode: Any = FullPrecision()
-    mode.__enter__()  # for as long as the process lives
+    FullPrecision().stay()
 
 
-class FullPrecision(TorchFunctionMode):
+class FullPrecision(Lasting):
     """Replaces 16-bit dtypes among the arguments of every torch function."""
 
     def __torch_function__(

@@ -267,6 +267,22 @@ def fsdp1_on_cpu() -> tuple[Any, str, Any, str]:
     return _init_utils, check, _flat_param.FlatParamHandle, "to_cpu"
 
 
+def fsdp1_at_work() -> tuple[Any, ...]:
+    """The class of FSDP1 that gathers and cuts flat parameters, and what it does at every call of a
+    unit. Nothing of the program runs in there."""
+    from torch.distributed.fsdp._flat_param import FlatParamHandle
+
+    names = ("pre_unshard", "unshard", "post_unshard", "reshard", "post_reshard")
+    return FlatParamHandle, *names
+
+
+def fsdp2_at_work() -> tuple[Any, ...]:
+    """The same of FSDP2."""
+    from torch.distributed.fsdp._fully_shard._fsdp_param_group import FSDPParamGroup
+
+    return FSDPParamGroup, "unshard", "wait_for_unshard", "reshard"
+
+
 def state_part(shard: Shard, state: Any) -> torch.Tensor:
     """The part of an optimizer's per-element state that belongs to ``shard``.
 

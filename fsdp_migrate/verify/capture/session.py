@@ -15,7 +15,7 @@ import time
 import types
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import Any, ParamSpec
 
@@ -46,6 +46,8 @@ class Session:
         self.extent = Extent(config)
         self.quiet = config.timing
         """Whether nothing is recorded of what happens, in a timed run or after the last step."""
+        self.aside: Callable[[], AbstractContextManager[None]] = nullcontext
+        """In which the recorder works: without the modes that the program is given."""
         self.leave_model: Callable[[], object] = lambda: None
         """Writes what the models are at the end."""
         self.steps = 0
@@ -130,7 +132,8 @@ class Session:
     ) -> None:
         """Do ``work``; if it fails, record that instead of disturbing the program."""
         try:
-            work(*args, **kwargs)
+            with self.aside():
+                work(*args, **kwargs)
         except Exception:
             self.recorder.error(where)
 

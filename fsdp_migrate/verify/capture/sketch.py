@@ -90,6 +90,10 @@ class Sketcher:
         """The sketch of ``local``, the elements ``piece`` of parameter ``name``."""
         values = local.detach().reshape(-1)
         key = (name, piece, values.device)
+        if 0 < values.numel() <= _CHUNK:  # nearly always, and the sums below cost more
+            exact = values.to(torch.float64)
+            first, *projections = (exact @ self._columns_of(key, 0, values.numel())).tolist()
+            return [values.numel(), first, float(exact.dot(exact)), *projections]
         total = torch.zeros(2 + PROJECTIONS, dtype=torch.float64, device=values.device)
         for start in range(0, values.numel(), _CHUNK):
             chunk = values[start : start + _CHUNK].to(torch.float64)

@@ -62,11 +62,15 @@ def _import_ahead() -> None:
     import torch.distributed.fsdp
     import torch.utils.data
 
+    # Programs leave no bytecode, which would be files that they write. The recorder's own spares
+    # each process that a program starts anew a tenth of a second.
+    sys.dont_write_bytecode = "--keep-bytecode" not in sys.argv
     import fsdp_migrate.verify.capture.attach
     import fsdp_migrate.verify.inject.boot
     import fsdp_migrate.verify.inject.store  # noqa: F401
     from fsdp_migrate.verify.capture import session
 
+    sys.dont_write_bytecode = True
     sys.path.remove(root)
     session.holders("")  # looks at all modules
     assert torch.distributed.fsdp  # imported for the ranks

@@ -12,6 +12,7 @@ import os
 import select
 import signal
 import subprocess
+import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -76,10 +77,11 @@ class WarmServer:
         if self._process is not None and self._process.poll() is None:
             return self._process
         self._buffer = b""
+        keep = not sys.dont_write_bytecode  # what is in the server's environment is not the user's
         with open(self._log, "ab") as log:
             try:
                 self._process = subprocess.Popen(
-                    [self.python, str(inject.SERVER)],
+                    [self.python, str(inject.SERVER), *(["--keep-bytecode"] * keep)],
                     env=self._env,
                     stdin=subprocess.PIPE,
                     stdout=subprocess.PIPE,

@@ -7,8 +7,8 @@ import threading
 from typing import Any
 
 import torch
-from torch.overrides import TorchFunctionMode
 
+from fsdp_migrate.verify.capture.modes import Lasting
 from fsdp_migrate.verify.capture.session import replace
 from fsdp_migrate.verify.inject.imports import after_import
 
@@ -31,7 +31,7 @@ def device(value: Any) -> Any:
     return on_cpu(value)
 
 
-class OnCpu(TorchFunctionMode):
+class OnCpu(Lasting):
     """Rewrites the arguments of every torch function.
 
     It has to be at the bottom of the stack of modes, where it sees what ``with torch.device(...)``
@@ -76,10 +76,10 @@ def _moved(tensor: torch.Tensor) -> torch.Tensor:
 
 def install() -> None:
     """Enter the mode for good, in every thread, and patch what it does not see."""
-    _enter()
+    OnCpu().stay()
 
     def run(original: Any, self: threading.Thread) -> None:
-        _enter()  # modes belong to threads
+        OnCpu().stay()  # modes belong to threads
         original(self)
 
     replace(threading.Thread, "run", run)
@@ -90,11 +90,6 @@ def install() -> None:
     _loading()
     after_import("torch.utils.data.dataloader", _loader_imported)
     after_import("torch.nn.parallel.distributed", _parallel_imported)
-
-
-def _enter() -> None:
-    mode: Any = OnCpu()
-    mode.__enter__()
 
 
 def _generators() -> None:
