@@ -32,6 +32,7 @@ RULE = Rule(
         Finder(170, class_values.find_class_keys),
         Finder(172, class_values.find_classes_handed_on),
         Finder(174, wrapper_names.find_wrapper_names),
+        Finder(176, wrapper_names.find_names_of_units),
     ),
 )
 

@@ -20,7 +20,7 @@ from fsdp_migrate.families.modules.dispatched import dispatched_calls
 from fsdp_migrate.families.modules.inside_wrappers import wrapper_of
 from fsdp_migrate.families.wrapping.wrapped_modules import wrapped_by
 from fsdp_migrate.fsdp1 import api as fsdp1
-from fsdp_migrate.fsdp1 import class_questions, model_values, possible_models
+from fsdp_migrate.fsdp1 import class_questions, model_values, possible_models, unwrapping
 from fsdp_migrate.fsdp1.construct import Construct
 from fsdp_migrate.fsdp1.model_values import definitions
 from fsdp_migrate.fsdp1.site import Site
@@ -77,8 +77,8 @@ def _concerns(
         if classes is None:
             return UNKNOWN
         return "" if any(may_be_of(c, models, study) for c in classes) else None
-    if classes is None:
-        return None
+    if classes is None or _is_inner(subject):
+        return None  # of the module inside it was true, as it is of the unit itself
     whole = own_classes_of_parts.whole_of(subject, study, module)
     if any(own_classes_of_parts.may_be_unit(c, whole, study) for c in classes):
         return ""
@@ -91,6 +91,10 @@ def _concerns(
         return None
     near = study.reached_from(module)
     return doubt if any(may_be_of(c, near, study, surely=True) for c in classes) else None
+
+
+def _is_inner(subject: ast.expr) -> bool:
+    return isinstance(subject, ast.Attribute) and subject.attr in unwrapping.INNER
 
 
 def _is_given(subject: ast.expr, module: Module) -> bool:

@@ -14,6 +14,7 @@ from fsdp_migrate.analysis.module import Module
 from fsdp_migrate.analysis.values import Class
 from fsdp_migrate.families.modules import exact_classes, own_classes_of_parts, process_groups
 from fsdp_migrate.families.wrapping import model_contents
+from fsdp_migrate.fsdp1.class_questions import classified
 from fsdp_migrate.fsdp1.construct import Construct
 from fsdp_migrate.fsdp1.possible_models import is_asked_for
 from fsdp_migrate.fsdp1.site import Site
@@ -25,6 +26,10 @@ RULE = "FSDP406"
 CONSTRUCT = Construct.parse("attribute of a unit")
 ASKED = Construct.parse("question for an attribute of a unit")
 NAMES = frozenset({"process_group", "module"})
+OWN_CLASS = (
+    "a sharded unit has a class of its own, derived from FSDPModule and the class it had, whose "
+    "name begins with FSDP: test with isinstance"
+)
 NONE_NOW = "this was true of the units that FSDP1 wrapped, and FSDP2's have no such attribute"
 
 
@@ -83,7 +88,10 @@ def decide_unit(site: Site, study: Study) -> Decision:
     if not known:
         new = code('getattr({u}, "module", {u})', u=site.subject)
     proposal.replace(site.module, site.attribute, new)
-    return study.rewritten(site, RULE, "the unit itself", proposal, models=models)
+    parent = site.module.table.parents[site.attribute]
+    asked = isinstance(parent, ast.expr) and classified(parent) is site.attribute
+    review = OWN_CLASS if asked else ""
+    return study.rewritten(site, RULE, "the unit itself", proposal, models=models, review=review)
 
 
 def _is_in_sight(constructor: Constructor, study: Study) -> bool:

@@ -11,7 +11,7 @@ import ast
 from collections.abc import Iterator
 
 from fsdp_migrate.analysis.module import Module
-from fsdp_migrate.families.modules import exact_classes
+from fsdp_migrate.families.modules import exact_classes, own_classes_of_parts
 from fsdp_migrate.fsdp1 import spelled_names, unfollowed
 from fsdp_migrate.fsdp1.class_questions import classified
 from fsdp_migrate.fsdp1.construct import Construct
@@ -42,6 +42,26 @@ def find_wrapper_names(study: Study, module: Module) -> Iterator[Site]:
             continue
         if not _is_said(constant, module):
             yield Site(CONSTRUCT, module, constant, constant)
+
+
+def find_names_of_units(study: Study, module: Module) -> Iterator[Site]:
+    """A site for ``type(block).__name__`` of what a policy may have wrapped: FSDP1's wrapper had
+    its own."""
+    names = module.table.attributes_by_name.of(exact_classes.NAMES) if study.constructors else ()
+    for name in names:
+        subject = classified(name.value)
+        compared = isinstance(module.table.parents[name], ast.Compare)
+        if subject is None or compared or exact_classes.is_said(name, module):
+            continue
+        if study.traced(subject, module) or not isinstance(subject, (ast.Name, ast.Subscript)):
+            continue
+        if exact_classes.is_own(subject, study, module):
+            continue
+        if any(
+            c.may_have("auto_wrap_policy")
+            for c in own_classes_of_parts.whole_of(subject, study, module)
+        ):
+            yield Site(exact_classes.OF_WRAPPER, module, name, name, subject)
 
 
 def _asks_for_names(study: Study) -> bool:
