@@ -97,6 +97,13 @@ NOT_TOLD = {
         'self.kind = "fsdp"\n': 'self.kind = "fsdp"\n                self.module = model\n',
         "            self.module = model\n        return": "        return",
     },
+    "a branch returns before anything is held": {
+        'self.kind = "ddp"\n': 'self.kind = "ddp"\n                return model\n'
+    },
+    "a branch holds what was held": {
+        "model = DDP(model)\n": "model = self.module.train()\n",
+        "self.module = model\n        return": "self.module = self.module or model\n        return",
+    },
     "another method holds it": {
         STATE: f"    def hold(self, model):\n        self.module = model\n\n{STATE}"
     },

@@ -86,6 +86,8 @@ class Tags:
             return None
         if any(method is not maker.node and method.name != INIT for method, _ in stores):
             return None
+        if any(_reads(held, d.value) for _, d in holding):
+            return None  # it may hold the same as before, under another tag
         held_here = [d.node for method, d in holding if method is maker.node]
         if not all(any(_run_together(t, h, table) for h in held_here) for t in here):
             return None
@@ -138,11 +140,20 @@ def _run_together(node: ast.AST, other: ast.AST, table: NameTable) -> bool:
         if statement in block:
             first, last = sorted((block.index(child), block.index(statement)))
             between = block[first + 1 : last]
-            return not any(isinstance(n, ast.Return) for s in between for n in walk(s))
-        if isinstance(parent, FUNCTIONS) or not isinstance(parent, (ast.If, ast.With)):
+            return not _leaves(between)
+        if not isinstance(parent, (ast.If, ast.With)) or _leaves(block[block.index(child) :]):
             return False
         child = parent
     return False
+
+
+def _leaves(statements: list[ast.stmt]) -> bool:
+    return any(isinstance(n, ast.Return) for s in statements for n in walk(s))
+
+
+def _reads(held: str, value: ast.expr | None) -> bool:
+    nodes = walk(value) if value is not None else ()
+    return any(isinstance(n, ast.Attribute) and n.attr == held for n in nodes)
 
 
 def _statement(node: ast.AST, table: NameTable) -> ast.stmt:
