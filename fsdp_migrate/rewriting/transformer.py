@@ -142,7 +142,8 @@ class Editor(cst.CSTTransformer):
             return updated
         self.updated[node] = updated
         result = template.expression(new, self.lookup, self.tree)
-        if getattr(updated, "lpar", ()) and not getattr(result, "lpar", ()):
+        own = getattr(updated, "lpar", ()) and not isinstance(node, ast.Tuple)
+        if own and not getattr(result, "lpar", ()):
             result = result.with_changes(lpar=updated.lpar, rpar=updated.rpar)
         elif not isinstance(node, ast.Call) or not isinstance(result, cst.Call):
             result = template.parenthesized(result) if _is_operand(self.module, node) else result

@@ -18,11 +18,15 @@ def decide(site: Site, study: Study) -> Decision:
     if isinstance(value, ast.Constant) and value.value is None:
         return study.dropped(site, RULE.code, "dropped, it was None")
     device = devices.read(plan.constructor, study)
-    grouped = plan.constructor.has("process_group") and "mesh" in plan.everywhere
+    may_lack = plan.constructor.may_lack("process_group")
+    grouped = plan.constructor.has("process_group") and "mesh" in plan.everywhere and not may_lack
     has_mesh = plan.constructor.has("device_mesh") or grouped
     made_current = device_code.make_current(plan, study)
     if not device.is_accelerator and not has_mesh:
-        if not plan.everywhere.keys() & {"mesh", "**"}:  # each strategy may have its own
+        if may_lack or not plan.everywhere.keys() & {
+            "mesh",
+            "**",
+        }:  # each strategy may have its own
             _explicit_mesh(plan, study)
         return study.rewritten(site, RULE.code, "the mesh says which device")
     if made_current:

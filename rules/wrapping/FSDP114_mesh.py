@@ -1,14 +1,15 @@
 """Name the ranks with a device mesh instead of a process group."""
 
 import ast
+from collections.abc import Set
 
 from fsdp_migrate.analysis.values import Constant, Unknown
-from fsdp_migrate.families.wrapping import device_code, meshes, strategies
+from fsdp_migrate.families.wrapping import device_code, devices, meshes, strategies
 from fsdp_migrate.fsdp1.construct import Construct
 from fsdp_migrate.fsdp1.site import Site
 from fsdp_migrate.planning.context import Study
 from fsdp_migrate.planning.edits import Code, code
-from fsdp_migrate.planning.model import Decision
+from fsdp_migrate.planning.model import Constructor, Decision
 from fsdp_migrate.planning.rule import Rule
 from fsdp_migrate.planning.shard_plan import ShardPlan
 
@@ -51,6 +52,9 @@ def _mesh(site: Site, study: Study) -> Decision:
         help_ = "build a 2-D mesh, or shard over the one that is given"
         return study.left(site, RULE.code, reason, help_, final=True)
     if chosen == {"NO_SHARD"}:
+        if plan.constructor.may_lack("device_mesh"):
+            reason = "a condition decides whether there is a mesh, and the strategy needs one"
+            return study.left(site, RULE.code, reason, "give a mesh in any case")
         replicas = _first_group(value, site, plan, study)
         _replicate(plan, replicas, device_code.type_code(plan, study))
         return study.rewritten(site, RULE.code, "mesh that replicates over its first dimension")
@@ -66,6 +70,10 @@ def _group(site: Site, study: Study) -> Decision:
     if study.external(value, site.module) & meshes.WORLD:
         return study.dropped(site, RULE.code, "dropped, the default mesh is WORLD")
     chosen = strategies.strategies_of(plan.constructor, study)
+    if plan.constructor.may_lack("process_group"):
+        problem = _problem_without(plan.constructor, chosen, study)
+        if problem:
+            return study.left(site, RULE.code, problem, "give a group in any case")
     if chosen.isdisjoint(strategies.HYBRID) and isinstance(value, ast.Tuple) and chosen:
         reason = f"{' or '.join(sorted(chosen))} takes one process group in FSDP1, and no pair"
         return study.left(site, RULE.code, reason, "pass the group that is meant", final=True)
@@ -74,15 +82,41 @@ def _group(site: Site, study: Study) -> Decision:
         _replicate(plan, _group_code(value, site, plan, study), kind)
         return study.rewritten(site, RULE.code, "mesh that replicates over the same ranks")
     name = plan.fresh("mesh")
+    if plan.constructor.may_lack("process_group"):
+        kind = code(kind.preview())  # the device's own entry gets to be something else
     plan.everywhere["mesh"] = code("{n}", n=name)
     if meshes.may_be_pair(plan.constructor, study):
         function = plan.support("mesh_of_groups")
-        plan.setup.append(code("{n} = {f}({g}, {k})", n=name, f=function, g=value, k=kind))
+        _make(plan, name, code("{f}({g}, {k})", f=function, g=value, k=kind))
         return study.rewritten(site, RULE.code, "mesh over the same ranks")
     mesh_class = plan.name("torch.distributed.device_mesh", "DeviceMesh")
     group = _group_code(value, site, plan, study)
-    plan.setup.append(code("{n} = {c}.from_group({g}, {k})", n=name, c=mesh_class, g=group, k=kind))
+    _make(plan, name, code("{c}.from_group({g}, {k})", c=mesh_class, g=group, k=kind))
     return study.rewritten(site, RULE.code, "mesh over the same ranks")
+
+
+def _make(plan: ShardPlan, name: str, mesh: Code) -> None:
+    """Make a mesh before sharding; where a dictionary has the group, or not, in its place there."""
+    if plan.constructor.may_lack("process_group"):
+        plan.everywhere["mesh"] = mesh
+    else:
+        plan.setup.append(code("{n} = {m}", n=name, m=mesh))
+
+
+def _problem_without(constructor: Constructor, chosen: Set[str], study: Study) -> str:
+    """Why a dictionary that has a group under a condition cannot have a mesh there instead, as one
+    that has none means all ranks."""
+    if not chosen or not (chosen <= strategies.OVER_ALL or len(chosen) > 1):
+        return "a condition decides whether there is a group, and the strategy needs a mesh"
+    if devices.read(constructor, study).is_accelerator:
+        return ""
+    # The device's entry makes a mesh of all ranks, in the place of which that of the group stands.
+    entries = constructor.dictionary.entries if constructor.dictionary is not None else ()
+    lines = {name: e.statement.lineno for e in entries if not e.is_conditional for name in [e.name]}
+    groups = [e.statement.lineno for e in entries if e.name == "process_group"]
+    if lines.get("device_id", max(groups)) < min(groups):
+        return ""
+    return "a condition decides whether there is a group, and the mesh has a device of its own"
 
 
 def _group_code(value: ast.expr, site: Site, plan: ShardPlan, study: Study) -> Code:

@@ -48,7 +48,11 @@ def edit(
             pass
         elif entry.statement not in staying:
             only = _condition_of(entry, plan, study)
-            proposal.delete(module, only or entry.statement)
+            above = module.table.parents[entry.statement]
+            if isinstance(above, ast.If) and above.orelse == [entry.statement] and not lines:
+                proposal.drop_else(module, above)
+            else:
+                proposal.delete(module, only or entry.statement)
             staying.add(entry.statement)  # it goes once
         elif isinstance(entry.node, ast.keyword):
             proposal.remove_argument(module, of_kind(entry.display, ast.Call), entry.node)

@@ -36,6 +36,7 @@ OPTIONAL = frozenset(
         "forward_prefetch",
         "limit_all_gathers",
         "mixed_precision",
+        "process_group",
         "sharding_strategy",
         "use_orig_params",
     }
@@ -242,8 +243,11 @@ def check(entries: tuple[Entry, ...], constructors: Collection[Constructor]) -> 
         is_one = not is_made and _is_one_value([entry.value for entry in given], module)
         if len(given) > 1 and name not in SEVERAL and not is_one:
             raise Unreadable(f"it has {name} more than once")
-        if all(entry.is_conditional for entry in given) and name not in OPTIONAL:
+        may_lack = all(entry.is_conditional for entry in given)
+        if may_lack and name not in OPTIONAL:
             raise Unreadable(f"it may lack {name}")
+        if may_lack and name == "process_group" and "sync_module_states" in {*places, *written}:
+            raise Unreadable("over which ranks weights are broadcast depends on a condition")
 
 
 def _places(entries: Iterable[Entry]) -> dict[str, list[Entry]]:

@@ -24,7 +24,7 @@ from fsdp_migrate.planning.context import Study
 from fsdp_migrate.planning.model import Constructor
 from fsdp_migrate.syntax.expressions import last_name
 from fsdp_migrate.syntax.kinds import method_of, of_kind
-from fsdp_migrate.syntax.trees import COMPREHENSIONS
+from fsdp_migrate.syntax.trees import COMPREHENSIONS, block_of
 
 ENUM = "ShardingStrategy"
 RESHARD = "reshard_after_forward"
@@ -194,6 +194,12 @@ class Choice:
         return mixed and bool(self.names) and not others
 
     @property
+    def is_of_groups(self) -> bool:
+        """Whether it is written in places of a dictionary, of which some need groups."""
+        others = self.names or self.lookups or self.by_name or self.functions or self.parameters
+        return not others and bool(self.strategies & HYBRID)
+
+    @property
     def rows(self) -> Rows | None:
         """What the whole of the choice is looked up in."""
         only = self.given[0] if len(self.given) == 1 else None
@@ -213,6 +219,8 @@ def read_choice(constructor: Constructor, study: Study) -> Choice | None:
         return None
     if choice.strategies <= OVER_ALL or _are_of_mesh(choice, constructor):
         return choice
+    if choice.is_of_groups:
+        return choice if _are_beside_groups(choice, constructor) else None
     rows = choice.rows
     needs_units = bool(choice.strategies & HYBRID) and not constructor.has("auto_wrap_policy")
     if not needs_units and choice.is_written_where_assigned:
@@ -234,6 +242,24 @@ def _are_of_mesh(choice: Choice, constructor: Constructor) -> bool:
     calls = [leaf for each in choice.given for leaf in tables.leaves(each)]
     written = {leaf: name for leaf, (name, _) in choice.mentions.items()}
     return mesh_strategies.are_of_mesh(written, function, home, calls, constructor)
+
+
+def _are_beside_groups(choice: Choice, constructor: Constructor) -> bool:
+    """Whether a dictionary has a hybrid strategy where it has process groups as well, and nowhere
+    else: the mesh is made of these there, and the others shard over all ranks."""
+    entries = constructor.dictionary.entries if constructor.dictionary is not None else ()
+    parents = constructor.module.table.parents
+    groups, hybrid = [], []
+    for entry in entries:
+        block = block_of(parents[entry.statement], entry.statement)
+        if entry.name == "process_group":
+            groups.append(block)
+        elif choice.mentions.get(entry.value, ("",))[0] in HYBRID:
+            hybrid.append(block)
+    same = all(block in groups for block in hybrid) and all(block in hybrid for block in groups)
+    return (
+        same and choice.strategies <= OVER_ALL | HYBRID and set(choice.given) <= {*choice.mentions}
+    )
 
 
 def _read(constructor: Constructor, study: Study) -> Choice | None:

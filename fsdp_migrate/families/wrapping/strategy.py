@@ -244,6 +244,10 @@ def decide_argument(site: Site, study: Study, rule: str) -> Decision:
         choice = strategies.read_choice(plan.constructor, study)
         if choice is None:
             return _at_run_time(site, plan, value, study, rule)
+        if choice.is_of_groups and choice.strategies.isdisjoint(strategies.RESHARD_NEVER):
+            for mention in choice.mentions.keys() - {value}:
+                study.convert(mention, None, "said by the mesh", plan.constructor)
+            return study.rewritten(site, rule, "the strategies are said by the mesh")
         if choice.is_written_where_assigned:
             plan.everywhere["**"] = _where_assigned(choice, plan, value, study)
         elif not choice.is_full_by_name:
