@@ -28,7 +28,7 @@ def shard(net):
 
 def main(rank):
     net = shard(AutoModel.from_pretrained("x"))
-    train(net)
+    train(net, torch.optim.AdamW(net.parameters()))
     state = net.state_dict()
     if rank == 0:
         torch.save(state, "net.pt")
@@ -59,6 +59,7 @@ def test_states_of_models_with_sharded_parts_are_whole(program: str) -> None:
     result, after = migrate({"train.py": HEAD + program})
     assert f"state = {FULL}" in after["train.py"]
     assert {d.outcome for d in result.decisions} == {Outcome.REWRITTEN}
+    assert not result.not_followed
 
 
 OTHERS = {
