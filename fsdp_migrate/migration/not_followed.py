@@ -96,7 +96,8 @@ def _holders(
     for attribute in module.table.attributes_by_name.of(fsdp1.STATE_METHODS | METHODS):
         node = attribute.value
         if why := holders.made_of(node, module):
-            yield node, why
+            if not _is_holder(study, node, module):
+                yield node, why
         elif attribute.attr in STATES and unseen_models.may_be_anything(node, module, study):
             yield node, ANYTHING if attribute.attr == "state_dict" else LOADED
     for call in model_attributes.calls_about_states(study.tracer, module):

@@ -1,5 +1,6 @@
 """Put FSDP2's hooks around methods that compute, other than `forward`."""
 
+from fsdp_migrate.families.training_loop import gathered_roots
 from fsdp_migrate.families.wrapping import entry_methods, forward_registration, outside_methods
 from fsdp_migrate.fsdp1.site import Site
 from fsdp_migrate.planning.context import Study
@@ -26,6 +27,7 @@ def decide(site: Site, study: Study) -> Decision:
     reason, help = forward_registration.registration_problem(entry, study)
     if reason:
         return study.left(site, RULE.code, reason, help, models=models)
+    early = not gathered_roots.are_called_in_training(models, study)
     message = "its model has it registered"
     if classes := forward_registration.classes_with_it(entry, study):
         message = seen_in_run(message, f"{' or '.join(sorted(classes))} is what is wrapped")
@@ -34,7 +36,7 @@ def decide(site: Site, study: Study) -> Decision:
         RULE.code,
         message,
         models=models,
-        review=forward_registration.registration_review(entry, study),
+        review=forward_registration.registration_review(entry, study, before_forward=early),
     )
 
 

@@ -3,9 +3,14 @@
 import ast
 
 from fsdp_migrate.analysis.values import Display, Value
-from fsdp_migrate.families.modules import class_values, exact_classes, wrapper_names
+from fsdp_migrate.families.modules import (
+    class_texts,
+    class_values,
+    exact_classes,
+    wrapper_names,
+)
 from fsdp_migrate.families.wrapping import model_contents
-from fsdp_migrate.fsdp1.api import PACKAGE
+from fsdp_migrate.fsdp1.api import FSDP, PACKAGE
 from fsdp_migrate.fsdp1.site import Site
 from fsdp_migrate.planning.context import Study
 from fsdp_migrate.planning.edits import Code, code, join
@@ -24,6 +29,7 @@ RULE = Rule(
         "class as a key",
         "class handed on",
         "name of the wrapper's class",
+        "part of a class name",
     ),
     finders=(
         Finder(150, exact_classes.find_exact_class_tests),
@@ -31,7 +37,8 @@ RULE = Rule(
         Finder(165, exact_classes.find_class_bases),
         Finder(170, class_values.find_class_keys),
         Finder(172, class_values.find_classes_handed_on),
-        Finder(174, wrapper_names.find_wrapper_names),
+        Finder(174, exact_classes.find_parts_of_names),
+        Finder(175, wrapper_names.find_wrapper_names),
         Finder(176, wrapper_names.find_names_of_units),
     ),
 )
@@ -49,6 +56,10 @@ NO_WRAPPER = (
 OWN_CLASS = (
     "a sharded module has a class of its own, derived from FSDPModule and the class it had, which "
     "stands among the bases here now"
+)
+TRUE_NOW = (
+    "the name of FSDP1's wrapper has no such part: this was false of every sharded module, and is "
+    "true of each now"
 )
 HANDED_ON = (
     "a sharded module has a class of its own here, derived from FSDPModule and the class it had"
@@ -74,6 +85,8 @@ def decide(site: Site, study: Study) -> Decision:
         return study.rewritten(site, RULE.code, message, models=concerned, review=HANDED_ON)
     if site.construct == class_values.KEY:
         return _left(site, concerned, study, "something is looked up by the class of a module")
+    if site.construct == exact_classes.PART:
+        return _part_of_name(site, concerned, study)
     compared = of_kind(site.node, ast.Compare)
     test = exact_classes.read_test(compared, site.module)
     if exact_classes.names_wrapper(test):
@@ -116,14 +129,52 @@ def _name(site: Site, study: Study) -> Decision:
 def _wrapper(
     site: Site, test: exact_classes.Test, models: frozenset[Constructor], study: Study
 ) -> Decision:
-    if test.is_membership:
-        return _left(site, models, study, "FSDP1's wrapper is asked for by name, among others")
     proposal = study.proposal()
     name = proposal.name(site.module, PACKAGE, "FSDPModule", site.node)
     negation = "not " if test.is_negated else ""
     new = code("{n}isinstance({m}, {c})", n=negation, m=test.subject, c=name)
+    if test.is_membership:
+        joined = "and" if test.is_negated else "or"
+        new = code("{t} {j} {n}", t=_of_others(test), j=joined, n=new)
     proposal.replace(site.module, site.expression, new)
     return study.rewritten(site, RULE.code, "isinstance", proposal, models=models)
+
+
+def _of_others(test: exact_classes.Test) -> Code:
+    """The test for the names that are not FSDP1's wrapper's."""
+    names = test.other.elts if isinstance(test.other, (ast.Tuple, ast.List, ast.Set)) else []
+    others = [e for e in names if getattr(e, "value", None) != FSDP]
+    if not others:
+        return code("{t}", t=test.node)
+    if len(others) == 1:
+        sign = "!=" if test.is_negated else "=="
+        return code("{k} {s} {o}", k=test.kind, s=sign, o=others[0])
+    within = "not in" if test.is_negated else "in"
+    return code(
+        "{k} {w} ({o})", k=test.kind, w=within, o=join(", ", [code("{e}", e=e) for e in others])
+    )
+
+
+def _part_of_name(site: Site, models: frozenset[Constructor], study: Study) -> Decision:
+    test = class_texts.read_part(site.expression, study, site.module)
+    if test.is_true_now:
+        message = "kept, with another answer"
+        return study.rewritten(site, RULE.code, message, models=models, review=TRUE_NOW)
+    proposal = study.proposal()
+    name = proposal.name(site.module, PACKAGE, "FSDPModule", site.node)
+    new = code("isinstance({m}, {c})", m=test.subject, c=name)
+    if test.is_negated:
+        new = code("not {n}", n=new)
+    if not _is_alone(test, study):
+        joined = "and" if test.is_negated else "or"
+        new = code("{t} {j} {n}", t=test.node, j=joined, n=new)
+    proposal.replace(site.module, site.expression, new)
+    return study.rewritten(site, RULE.code, "isinstance", proposal, models=models)
+
+
+def _is_alone(test: class_texts.PartTest, study: Study) -> bool:
+    """Whether FSDP1's wrapper is the only class of the program that a test can be true of."""
+    return test.of_wrapper_alone and not study.project.mentions(*class_texts.OTHERS_OF_THE_NAME)
 
 
 def _left(site: Site, models: frozenset[Constructor], study: Study, reason: str) -> Decision:

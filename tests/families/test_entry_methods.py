@@ -338,3 +338,59 @@ def test_older_torch_and_a_method_called_by_another_and_from_outside() -> None:
     assert 'register_fsdp_forward_method(model, "method")' in old["train.py"]
     assert 'register_fsdp_forward_method(model, "step")' not in old["train.py"]
     assert "loses gradients" in old["train.py"]
+
+
+CAST = """\
+import torch
+from torch import nn
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP, MixedPrecision
+from torch.distributed.fsdp.wrap import ModuleWrapPolicy
+
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.head = nn.Linear(4, 4)
+
+    def forward(self, x):
+        return self.head(x)
+
+    def loss(self, x):
+        return self.forward(x).mean()
+
+
+def main(batches):
+    model = FSDP(Net(), ARGUMENTS)
+    for batch in batches:
+        LOOP
+"""
+POLICY = "auto_wrap_policy=ModuleWrapPolicy({nn.Linear})"
+PRECISION = "mixed_precision=MixedPrecision(param_dtype=torch.bfloat16)"
+EVALUATION = "with torch.no_grad():\n            print(model(batch))"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "loop", "said"),
+    [
+        (f"{POLICY}, {PRECISION}", "model.loss(batch).backward()", "of each unit that loss()"),
+        (
+            f"{POLICY}, {PRECISION}",
+            f"model.loss(batch).backward()\n        {EVALUATION}",
+            "of each unit that loss()",
+        ),
+        (
+            f"{POLICY}, {PRECISION}",
+            "model(batch).mean().backward()\n        print(model.loss(batch))",
+            "inputs of loss() are now",
+        ),
+        (PRECISION, "model.loss(batch).backward()", "inputs of loss() are now"),
+        (POLICY, "model.loss(batch).backward()", ""),
+    ],
+)
+def test_units_that_were_roots_cast_their_inputs(arguments: str, loop: str, said: str) -> None:
+    program = CAST.replace("ARGUMENTS", arguments).replace("LOOP", loop)
+    result, after = migrate({"train.py": program})
+    entry = next(d for d in result.decisions if d.code == "FSDP411")
+    assert entry.outcome is (Outcome.REVIEW if said else Outcome.REWRITTEN)
+    text = " ".join(after["train.py"].replace("#", "").split())
+    assert said in text

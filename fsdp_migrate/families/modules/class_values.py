@@ -9,6 +9,7 @@ import ast
 from collections.abc import Iterator
 
 from fsdp_migrate.analysis.module import Module
+from fsdp_migrate.families.modules.class_texts import nodes_of_parts
 from fsdp_migrate.families.modules.exact_classes import (
     is_around,
     is_own,
@@ -64,9 +65,10 @@ def find_classes_handed_on(study: Study, module: Module) -> Iterator[Site]:
     calls = module.table.calls_by_name.named("type")
     kinds: list[ast.expr] = [*calls, *module.table.attributes_by_name.named("__class__")]
     handed = visitors(study, module) if kinds else {}
+    parts = nodes_of_parts(study, module) if kinds else set()
     for kind in kinds:
         subject = classified(kind)
-        if subject is None or is_said(kind, module):
+        if subject is None or kind in parts or is_said(kind, module):
             continue
         uses: list[ast.expr] = [kind, *uses_of(kind, module)]
         escaping = [use for use in uses if _is_handed_on(use, module)]

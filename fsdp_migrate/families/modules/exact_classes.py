@@ -17,6 +17,8 @@ from dataclasses import dataclass
 from fsdp_migrate.analysis.module import Module
 from fsdp_migrate.analysis.tracing.functions import is_dataclass
 from fsdp_migrate.analysis.values import Class, Computed, External, Function, Unknown, Value
+from fsdp_migrate.families.modules import class_texts
+from fsdp_migrate.families.modules.class_texts import NAMES
 from fsdp_migrate.families.modules.inside_wrappers import wrapper_of
 from fsdp_migrate.families.modules.named_classes import uses_of
 from fsdp_migrate.families.wrapping import model_contents
@@ -33,6 +35,7 @@ from fsdp_migrate.syntax.trees import FUNCTIONS
 
 CONSTRUCT = Construct.parse("exact class")
 NAMED = Construct.parse("class name")
+PART = Construct.parse("part of a class name")
 OF_WRAPPER = Construct.parse("class name of a wrapper")
 DERIVED = Construct.parse("bases of a class")
 CALLS_DEEP = 3
@@ -40,7 +43,6 @@ BEFORE = frozenset({"__init__", "__new__"})  # nothing is sharded yet
 WRAPPER = "FullyShardedDataParallel"
 VISITS = frozenset({"modules", "named_modules"})
 CHILDREN = frozenset({"children", "named_children"})
-NAMES = frozenset({"__name__", "__qualname__"})
 BASES = frozenset({"__base__", "__bases__", "__mro__"})
 # Not ``catalog.get`` or ``blueprint``, but ``logger.info``, ``self.log_dict`` and ``rank0_print``.
 SAYING = re.compile(r"(?i)(?:^|[._])(?:p?print|logs?|logger|logging|warn|warnings?)(?![a-z])")
@@ -95,8 +97,11 @@ def find_class_names(study: Study, module: Module) -> Iterator[Site]:
     names = module.table.attributes_by_name.of(NAMES)
     asked = [(name, subject) for name in names if (subject := classified(name.value)) is not None]
     handed = visitors(study, module) if asked else {}
+    parts = class_texts.nodes_of_parts(study, module) if asked else set()
     for name, subject in asked:
         around = module.table.parents[name]
+        if name in parts:
+            continue  # find_parts_of_names has it
         compared = isinstance(around, ast.Compare) and not _is_looked_into(name, around)
         if compared or _is_taken_off(name, module) or is_said(name, module):
             continue
@@ -109,6 +114,21 @@ def find_class_names(study: Study, module: Module) -> Iterator[Site]:
             continue  # a part of the name is a part of what it is after sharding
         elif model is not None or is_own(subject, study, module):
             yield Site(NAMED, module, name, name, model)
+
+
+def find_parts_of_names(study: Study, module: Module) -> Iterator[Site]:
+    """Sites for questions for a part of a class's name, ``"Parallel" in type(m).__name__``.
+
+    A part that other classes have in their names as well (``"Parallel"``) counts where a sharded
+    model is asked.
+    """
+    for test in class_texts.parts_asked_for(study, module):
+        model = visited_model(test.subject, study, module, {})
+        model = model or wrapper_of(test.subject, study, module)
+        if model is None and study.traced(test.subject, module):
+            model = test.subject
+        if model is not None or (test.asks_for_wrapper and test.of_wrapper_alone):
+            yield Site(PART, module, test.node, test.node, model)
 
 
 def find_class_bases(study: Study, module: Module) -> Iterator[Site]:

@@ -15,6 +15,7 @@ from fsdp_migrate.analysis.flow import access_path
 from fsdp_migrate.analysis.module import Module
 from fsdp_migrate.analysis.tracing import configured
 from fsdp_migrate.analysis.values import Computed, Made, Unknown, Value
+from fsdp_migrate.families.wrapping.sharded_parts import sharded_parts
 from fsdp_migrate.fsdp1 import model_values, possible_models, unfollowed
 from fsdp_migrate.fsdp1.construct import Construct
 from fsdp_migrate.fsdp1.references import enclosing_function
@@ -69,6 +70,8 @@ def _find(name: str, construct: Construct, study: Study, module: Module) -> Iter
         known = model_values.models(study.values(node, module), study.tracer)
         if known or _is_asked_about(attribute, module) or _is_wrapped_later(node, module, study):
             continue
+        if construct != INNER and sharded_parts(node, module, study):
+            continue  # a site already
         if may_be_anything(node, module, study):
             called = module.table.parents[attribute]
             is_call = isinstance(called, ast.Call) and called.func is attribute

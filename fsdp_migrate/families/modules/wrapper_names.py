@@ -11,7 +11,7 @@ import ast
 from collections.abc import Iterator
 
 from fsdp_migrate.analysis.module import Module
-from fsdp_migrate.families.modules import exact_classes, own_classes_of_parts
+from fsdp_migrate.families.modules import class_texts, exact_classes, own_classes_of_parts
 from fsdp_migrate.fsdp1 import spelled_names, unfollowed
 from fsdp_migrate.fsdp1.class_questions import classified
 from fsdp_migrate.fsdp1.construct import Construct
@@ -47,7 +47,7 @@ def find_wrapper_names(study: Study, module: Module) -> Iterator[Site]:
 def find_names_of_units(study: Study, module: Module) -> Iterator[Site]:
     """A site for ``type(block).__name__`` of what a policy may have wrapped: FSDP1's wrapper had
     its own."""
-    names = module.table.attributes_by_name.of(exact_classes.NAMES) if study.constructors else ()
+    names = module.table.attributes_by_name.of(class_texts.NAMES) if study.constructors else ()
     for name in names:
         subject = classified(name.value)
         compared = isinstance(module.table.parents[name], ast.Compare)
@@ -69,7 +69,7 @@ def _asks_for_names(study: Study) -> bool:
     return any(
         classified(name.value) is not None
         for module in study.project.modules
-        for name in module.table.attributes_by_name.of(exact_classes.NAMES)
+        for name in module.table.attributes_by_name.of(class_texts.NAMES)
     )
 
 
@@ -79,7 +79,8 @@ def _compared(study: Study) -> set[ast.AST]:
         node
         for module in study.project.modules
         if module.mentions(exact_classes.WRAPPER)
-        for test in exact_classes.find_exact_class_tests(study, module)
+        for find in (exact_classes.find_exact_class_tests, exact_classes.find_parts_of_names)
+        for test in find(study, module)
         for node in ast.walk(test.node)
     }
 

@@ -143,11 +143,20 @@ class Run:
     call: ast.Call
     module: Module
     made: frozenset[ast.AST]
+    is_direct: bool = True  # the model itself is called, not a method of its
 
 
 def runs_of(models: frozenset[Constructor], study: Study) -> list[Run]:
     made = {c.call for c in models}
     return [run for run in study.cache(_runs).values() if not run.made.isdisjoint(made)]
+
+
+def are_called_in_training(models: frozenset[Constructor], study: Study) -> bool:
+    """Whether models themselves, not a method of theirs, are called where there are gradients."""
+    return any(
+        run.is_direct and not is_without_gradients(run.call, run.module)
+        for run in runs_of(models, study)
+    )
 
 
 def _runs(study: Study) -> dict[ast.Call, Run]:
@@ -158,11 +167,12 @@ def _runs(study: Study) -> dict[ast.Call, Run]:
     for module in study.project.modules:
         for call in module.table.calls:
             models = _called(call, module, runs)
+            is_direct = bool(models)
             method = call.func if isinstance(call.func, ast.Attribute) else None
             if not models and method is not None and method.attr in running:
                 models = runs.models(method.value, module, {})
             if models:
-                found[call] = Run(call, module, frozenset(c.call for c in models))
+                found[call] = Run(call, module, frozenset(c.call for c in models), is_direct)
     return found
 
 

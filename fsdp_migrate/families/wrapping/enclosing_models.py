@@ -14,7 +14,7 @@ from enum import Enum, auto
 
 from fsdp_migrate.analysis.flow import access_path
 from fsdp_migrate.analysis.module import Module
-from fsdp_migrate.analysis.values import Class, Made
+from fsdp_migrate.analysis.values import Class, Made, Unknown
 from fsdp_migrate.families.wrapping import wrap_contexts
 from fsdp_migrate.families.wrapping.model_contents import contents
 from fsdp_migrate.families.wrapping.stored_models import holders_of, is_module
@@ -102,7 +102,7 @@ def enclosing_constructors(constructor: Constructor, study: Study) -> frozenset[
 
 def owners(constructor: Constructor, study: Study) -> Iterator[ast.AST]:
     """What a constructor's model is stored in: classes, of whose instances it is an attribute or
-    an element of one, and calls that make something else."""
+    an element of one, calls that make something else, and what nobody here makes: a parameter."""
     for holder, module in holders_of(constructor, study):
         if not isinstance(holder, ast.expr) or holder in study.constructors:
             continue
@@ -114,6 +114,8 @@ def _around(part: ast.expr, module: Module, study: Study, depth: int) -> Iterato
     for value in study.values(part, module):
         if isinstance(value, Made):
             yield value.callee.node if isinstance(value.callee, Class) else value.node
+        elif isinstance(value, Unknown):
+            yield value.node
         whole = _asked_for_part(value.node)
         if whole is not None and depth:
             yield from _around(whole, value.module, study, depth - 1)

@@ -92,16 +92,33 @@ def _without_gradients(function: FunctionNode) -> bool:
     return any(ast.unparse(d).split(".")[-1] in {"no_grad", "inference_mode"} for d in decorators)
 
 
-def registration_review(entry: Entry, study: Study) -> str:
-    """What may differ once an entry is registered."""
+def registration_review(entry: Entry, study: Study, *, before_forward: bool = False) -> str:
+    """What may differ once an entry is registered.
+
+    Args:
+        before_forward: whether it may run before the model itself is ever called. FSDP1's root
+            is the first that is called, so that each unit was one of its own there.
+    """
+    models = constructors(entry, study)
     if entry.use.reads:
         return f"{entry.name}() now computes with whole parameters, in FSDP1 it saw flat pieces"
-    if entry.has_inputs and casts_inputs(constructors(entry, study), study):
+    if before_forward and casts_inputs(models, study) and _has_units(models):
+        return (
+            f"FSDP1 cast the floating-point inputs of each unit that {entry.name}() calls to "
+            "param_dtype, since each was a root, unless the model itself was called first; now "
+            f"those of {entry.name}() are cast, and those of units are not: where they are of "
+            "another dtype, give the units' policy cast_forward_inputs=True"
+        )
+    if entry.has_inputs and casts_inputs(models, study):
         return (
             f"under mixed precision, floating-point inputs of {entry.name}() are now cast to "
             "param_dtype"
         )
     return ""
+
+
+def _has_units(models: Iterable[Constructor]) -> bool:
+    return any(c.may_have("auto_wrap_policy") for c in models)
 
 
 def casts_inputs(models: Iterable[Constructor], study: Study) -> bool:

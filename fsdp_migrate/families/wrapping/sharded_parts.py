@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from fsdp_migrate.analysis.module import Module
-from fsdp_migrate.analysis.values import Class, Display, Made, Value
+from fsdp_migrate.analysis.values import Class, Display, Made, Unknown, Value
 from fsdp_migrate.families.wrapping import enclosing_models
 from fsdp_migrate.families.wrapping.plain_models import is_plain_yet
 from fsdp_migrate.families.wrapping.stored_models import is_module
@@ -19,6 +19,13 @@ from fsdp_migrate.syntax.expressions import given_arguments
 from fsdp_migrate.syntax.trees import walk
 
 LOOPS = (ast.For, ast.AsyncFor, ast.While)
+MAKING_MODULES = (".from_config", ".from_pretrained")
+OF_MODULES = frozenset(
+    {
+        *("add_module", "register_module", "children", "named_children"),
+        *("modules", "named_modules", "named_parameters", "requires_grad_"),
+    }
+)
 
 
 @dataclass(frozen=True, eq=False)
@@ -81,7 +88,35 @@ def _parts(value: Value, study: Study) -> set[ast.AST]:
             return _kept(node, study, lambda: _of_elements(node, value.module, study))
         case Display(node=ast.expr() as node):
             return _kept(node, study, lambda: _of_elements(node, value.module, study))
-    return set()
+    stored: set[ast.AST] = set()
+    if is_of_unread_class(value):
+        stored = study.cache(_stored_by_name).get(value.node, set())
+    return stored if stored and _is_taken_for_module(value, study) else set()
+
+
+def is_of_unread_class(value: Value) -> bool:
+    """Whether nobody here reads the class of an object, so that only what is put into it here is
+    known of its parts: ``AutoModel.from_pretrained(name)``, a parameter that nobody gives."""
+    return isinstance(value, Unknown) or (isinstance(value, Made) and value.made_by != "")
+
+
+def _is_taken_for_module(value: Value, study: Study) -> bool:
+    """Whether an object of an unread class is a module, by what makes it or is asked of it.
+
+    A trainer of a library has a ``state_dict()`` as well.
+    """
+    made_by = value.made_by if isinstance(value, Made) else ""
+    return made_by.endswith(MAKING_MODULES) or value.node in study.cache(_asked_as_modules)
+
+
+def _asked_as_modules(study: Study) -> set[ast.AST]:
+    """What methods that modules alone have are called on, in the files that shard something."""
+    return {
+        value.node
+        for module in {c.module for c in study.constructors.values()}
+        for attribute in module.table.attributes_by_name.of(OF_MODULES)
+        for value in study.values(attribute.value, module)
+    }
 
 
 def _kept(node: ast.AST, study: Study, find: Callable[[], set[ast.AST]]) -> set[ast.AST]:
