@@ -184,3 +184,35 @@ def test_nothing_is_said_of_what_is_named(tmp_path: Path, run: Command) -> None:
     tree = project(tmp_path, other, **{"train.py": text})
     assert SAID not in run("rewrite", tree).out
     assert (tree / "train.py").read_text() == text
+
+
+GOT = """\
+import hydra
+import torch
+
+
+def main(cfg, net):
+    model = hydra.utils.get_method({name})(net, device="cuda")
+    torch.save(model.state_dict(), "model.pt")
+"""
+
+
+@pytest.mark.parametrize(
+    "name", ["cfg.fn", 'cfg["fn"]', '"package.wrapping.shard"', "cfg.trainer.wrapper._target_"]
+)
+def test_a_function_that_is_got_by_its_name_is_followed(
+    tmp_path: Path, run: Command, name: str
+) -> None:
+    train = GOT.format(name=name)
+    path = project(tmp_path, CONFIG + "fn: package.wrapping.shard\n", **{"train.py": train})
+    run("rewrite", str(path), "--target-torch", "2.13")
+    assert "get_model_state_dict(" in (path / "train.py").read_text()
+
+
+def test_a_function_of_another_kind_that_is_got_by_its_name_is_not(
+    tmp_path: Path, run: Command
+) -> None:
+    train = GOT.format(name="cfg.fn")
+    path = project(tmp_path, CONFIG + "fn: package.wrapping.plain\n", **{"train.py": train})
+    run("rewrite", str(path), "--target-torch", "2.13")
+    assert (path / "train.py").read_text() == train
