@@ -85,15 +85,16 @@ def _is_open(node: ast.Attribute, study: Study, module: Module) -> bool:
 def _of_attributes(
     owner: ast.expr, study: Study, module: Module, *, by_name: bool = False
 ) -> set[Constructor]:
-    """The models that an object has as attributes; all that there are where something sets its
-    attributes by names that only the running program knows. Those alone, if ``by_name``."""
+    """The models that an object has as attributes, with those that something sets by names that
+    only the running program knows. Those alone, if ``by_name``."""
     found: set[Constructor] = set()
     for value in study.values(owner, module):
         if not isinstance(value, Made):
             continue
         kind = value.callee.node if isinstance(value.callee, Class) else value.node
-        if kind in study.cache(_set_by_name):
-            found |= study.every_constructor
+        set_by_name = study.cache(_set_by_name).get(kind)
+        if set_by_name:
+            found |= set_by_name
         elif isinstance(value.callee, Class) and not by_name:
             for cls in study.tracer.family(value.callee):
                 for name in sharded_parts.stored_names(cls.node):
@@ -118,20 +119,38 @@ def _models(values: frozenset[Value], study: Study) -> set[Constructor]:
     return {c for made in models(values, study.tracer) for c in study.made_by(made)}
 
 
-def _set_by_name(study: Study) -> set[ast.AST]:
-    """The classes, and the calls that make other objects, whose attributes something sets by names
-    that are not written there: ``setattr(self, name, part)``, ``self.__dict__.update(parts)``."""
-    found: set[ast.AST] = set()
+def _set_by_name(study: Study) -> dict[ast.AST, set[Constructor]]:
+    """The models that something sets as attributes by names that are not written there
+    (``setattr(self, name, part)``, ``self.__dict__.update(parts)``), by the classes of the objects,
+    and by the calls that make other objects."""
+    found: dict[ast.AST, set[Constructor]] = {}
     for call, module in study.tracer.calls_named("setattr", "update"):
-        owner: ast.expr | None = None
         match call:
-            case ast.Call(func=ast.Name(id="setattr"), args=[given, name, _]):
-                owner = None if isinstance(name, ast.Constant) else given
-            case ast.Call(func=ast.Attribute(value=dictionary, attr="update")):
-                owner = holder_of_attributes(dictionary)
-        for value in study.values(owner, module) if owner is not None else ():
+            case ast.Call(func=ast.Name(id="setattr"), args=[owner, name, given]):
+                if isinstance(name, ast.Constant):
+                    continue
+                owners, parts = owner, _given(given, study, module)
+            case ast.Call(func=ast.Attribute(value=dictionary, attr="update"), args=[given]):
+                holder = holder_of_attributes(dictionary)
+                if holder is None:
+                    continue
+                owners, parts = holder, _of_elements(given, study, module)
+            case _:
+                continue
+        for value in study.values(owners, module) if parts else ():
             if isinstance(value, Made):
-                found.add(value.node)
+                kinds = {value.node}
                 if isinstance(value.callee, Class):
-                    found |= {cls.node for cls in study.tracer.family(value.callee)}
+                    kinds |= {cls.node for cls in study.tracer.family(value.callee)}
+                for kind in kinds:
+                    found.setdefault(kind, set()).update(parts)
     return found
+
+
+def _given(node: ast.expr, study: Study, module: Module) -> set[Constructor]:
+    """The models that something may be: all where nothing is known of it, in a file that wraps."""
+    values = study.values(node, module)
+    known = _models(values, study) | models_among(node, study, module)
+    wraps = any(c.module is module for c in study.constructors.values())
+    unknown = not values or all(isinstance(v, (Computed, Unknown)) for v in values)
+    return known or (set(study.every_constructor) if wraps and unknown else set())

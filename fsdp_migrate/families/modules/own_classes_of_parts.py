@@ -40,7 +40,7 @@ def whole_of(
     """The models that an expression is a part of: ``self.block`` in a method of one of the classes
     they are made of, ``block`` of ``for block in model.blocks``."""
     found: set[Constructor] = set()
-    if isinstance(subject, ast.Name) and depth:
+    if isinstance(subject, ast.Name) and depth > 0:
         for definition in definitions(subject, module):
             if definition.value is not None and definition.kind in {Bound.ELEMENT, Bound.ASSIGN}:
                 for part in _gone_over(definition.value, of=definition.kind):
