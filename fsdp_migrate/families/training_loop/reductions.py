@@ -255,6 +255,8 @@ class _Following:
         around = (
             place if isinstance(place, FUNCTIONS) else references.enclosing_function(module, place)
         )
+        while isinstance(around, ast.Lambda) and not names:  # ``sum(map(lambda p: p.norm(), ps))``
+            around = references.enclosing_function(module, around)
         if depth < 0 or (around, start, names) in self.seen:
             return False
         self.seen.add((around, start, names))
