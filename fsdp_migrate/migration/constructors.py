@@ -108,7 +108,10 @@ def is_inside(site: Site, study: Study) -> bool:
         if isinstance(parent, ast.stmt):
             return False
         if parent in study.entries:
-            return not any(each.problem for each in study.entries[parent].sharers)
+            owner = study.entries[parent]
+            if conversion is not None and parent not in owner.nodes().values():
+                return False  # one of several places of an argument, which has a site at another
+            return not any(each.problem for each in owner.sharers)
         if parent is child:
             continue
         constructor = study.constructors.get(parent)

@@ -32,6 +32,9 @@ def models_among(
     """The models that are among the attributes, or the elements, of which an expression is one."""
     found: set[Constructor] = set()
     for owner in _taken_from(node, study, module, depth):
+        if isinstance(owner, (ast.List, ast.Tuple, ast.Set)) and depth:
+            for each in owner.elts:
+                found |= models_among(each, study, module, depth - 1)
         holder = holder_of_attributes(owner)
         if isinstance(owner, ast.Call) and holder is None:
             continue
@@ -150,7 +153,9 @@ def _set_by_name(study: Study) -> dict[ast.AST, set[Constructor]]:
 def _given(node: ast.expr, study: Study, module: Module) -> set[Constructor]:
     """The models that something may be: all where nothing is known of it, in a file that wraps."""
     values = study.values(node, module)
-    known = _models(values, study) | models_among(node, study, module)
+    known = _models(values, study)
+    for owner in _taken_from(node, study, module, DEPTH):
+        known |= _of_elements(owner, study, module)
     wraps = any(c.module is module for c in study.constructors.values())
     unknown = not values or all(isinstance(v, (Computed, Unknown)) for v in values)
     return known or (set(study.every_constructor) if wraps and unknown else set())

@@ -127,8 +127,16 @@ def find_parts_of_names(study: Study, module: Module) -> Iterator[Site]:
         model = model or wrapper_of(test.subject, study, module)
         if model is None and study.traced(test.subject, module):
             model = test.subject
-        if model is not None or (test.asks_for_wrapper and test.of_wrapper_alone):
+        unseen = test.of_wrapper_alone or _is_unknown(test.subject, study, module)
+        if model is not None or (test.asks_for_wrapper and unseen):
             yield Site(PART, module, test.node, test.node, model)
+
+
+def _is_unknown(subject: ast.expr, study: Study, module: Module) -> bool:
+    """Whether something in a file that wraps models may be one of them for all that is known."""
+    values = study.values(subject, module)
+    wraps = any(c.module is module for c in study.constructors.values())
+    return wraps and all(isinstance(v, (Computed, Unknown)) for v in values)
 
 
 def find_class_bases(study: Study, module: Module) -> Iterator[Site]:
