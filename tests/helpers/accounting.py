@@ -102,11 +102,21 @@ def spelled(tree: ast.Module, *, look_alike: bool = False) -> Iterator[ast.expr 
                 or (node in run and any(NAMES & set(m.split(", ")) for m in IMPORT.findall(text)))
                 or (_is_annotation(node, parents) and imported & set(re.findall(r"\w+", text)))
             )
-            if named or (not look_alike and any(name in text for name in WRAPPERS)):
+            part = not look_alike and any(name in text for name in WRAPPERS)
+            if named or (part and not _is_sentence(text)):
                 yield node
         elif isinstance(node, ast.Assign) and "__all__" in map(ast.unparse, node.targets):
             listed = {n.value for n in ast.walk(node.value) if isinstance(n, ast.Constant)}
             yield from (alias for name, alias in _aliases(tree) if name in listed)
+
+
+def _is_sentence(text: str) -> bool:
+    """Whether a text is for people: several words, and no code."""
+    try:
+        ast.parse(text.strip())
+    except (SyntaxError, ValueError):
+        return len(text.split()) >= 4 and "\\" not in text
+    return False
 
 
 def _run(tree: ast.Module) -> set[ast.AST]:

@@ -83,8 +83,10 @@ def _concerns(
     if any(own_classes_of_parts.may_be_unit(c, whole, study) for c in classes):
         return ""
     parts = own_classes_of_parts.beside(subject, study, module)
-    parts |= among_others.models_among(subject, study, module)
     if any(may_be_of(cls, parts, study) for cls in classes):
+        return ""
+    among = among_others.models_among(subject, study, module)
+    if any(may_be_of(cls, among, study, surely=True) for cls in classes):
         return ""
     doubt = possible_models.may_be(subject, module, study.tracer)
     if not doubt or class_questions.is_unwrapped(values) or not _is_given(subject, module):
