@@ -133,7 +133,10 @@ def find_parts_of_names(study: Study, module: Module) -> Iterator[Site]:
 
 
 def _is_unknown(subject: ast.expr, study: Study, module: Module) -> bool:
-    """Whether something in a file that wraps models may be one of them for all that is known."""
+    """Whether a part of something in a file that wraps models may be one of them for all that is
+    known."""
+    if isinstance(subject, ast.Name):
+        return False
     values = study.values(subject, module)
     wraps = any(c.module is module for c in study.constructors.values())
     return wraps and all(isinstance(v, (Computed, Unknown)) for v in values)
