@@ -11,6 +11,7 @@ import textwrap
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
+from fsdp_migrate.families.checkpoints import compiled_models
 from fsdp_migrate.families.wrapping import vocabulary, wrap_contexts
 from fsdp_migrate.fsdp1.api import PACKAGE
 from fsdp_migrate.fsdp1.construct import Construct, ConstructKind
@@ -108,8 +109,10 @@ def _may_be_another(site: Site, study: Study) -> bool:
     ``isinstance`` tells apart: a compiled model hides the sharded one."""
     if site.receiver is None or not guard_place.is_plain(site.receiver):
         return False
-    others = study.models(site.receiver, site.module).others
-    return bool(others) and not study.unknown(others) and not study.project.mentions("compile")
+    found = study.models(site.receiver, site.module)
+    if not found.others or study.unknown(found.others):
+        return False
+    return not compiled_models.may_be_compiled(found.constructors, study)
 
 
 def behind_guards(decisions: Sequence[Decision], study: Study) -> list[Decision]:

@@ -550,9 +550,12 @@ def train(net, fsdp):
 """
 
 
-def test_an_object_that_may_be_another_is_asked() -> None:
-    """The way of DDP goes on."""
-    _, after = partially(HEAD + EITHER)
+@pytest.mark.parametrize(
+    "given", [EITHER, "import re\n\nNAME = re.compile('x')\n" + EITHER], ids=["plain", "a pattern"]
+)
+def test_an_object_that_may_be_another_is_asked(given: str) -> None:
+    """The way of DDP goes on; another compiler than torch's compiles no model."""
+    _, after = partially(HEAD + given)
     assert "    if isinstance(model, FSDPModule):\n        raise NotImplementedError(" in after
 
 

@@ -31,7 +31,7 @@ def models_among(
 ) -> frozenset[Constructor]:
     """The models that are among the attributes, or the elements, of which an expression is one."""
     found: set[Constructor] = set()
-    for owner in _taken_from(node, study, module, depth):
+    for owner in _taken_from(node, module):
         if isinstance(owner, (ast.List, ast.Tuple, ast.Set)) and depth:
             for each in owner.elts:
                 found |= models_among(each, study, module, depth - 1)
@@ -54,7 +54,7 @@ def models_among(
     return frozenset(found)
 
 
-def _taken_from(node: ast.expr, study: Study, module: Module, depth: int) -> Iterator[ast.expr]:
+def _taken_from(node: ast.expr, module: Module) -> Iterator[ast.expr]:
     """The containers of which an expression is an element."""
     match node:
         case ast.Subscript(value=container, slice=key):
@@ -154,7 +154,7 @@ def _given(node: ast.expr, study: Study, module: Module) -> set[Constructor]:
     """The models that something may be: all where nothing is known of it, in a file that wraps."""
     values = study.values(node, module)
     known = _models(values, study)
-    for owner in _taken_from(node, study, module, DEPTH):
+    for owner in _taken_from(node, module):
         known |= _of_elements(owner, study, module)
     wraps = any(c.module is module for c in study.constructors.values())
     unknown = not values or all(isinstance(v, (Computed, Unknown)) for v in values)

@@ -45,7 +45,8 @@ def whole_of(
             if definition.value is not None and definition.kind in {Bound.ELEMENT, Bound.ASSIGN}:
                 for part in _gone_over(definition.value, of=definition.kind):
                     found |= _held_by(part, study, module, depth)
-            elif definition.kind is Bound.PARAMETER and depth < DEPTH:  # a list of parts, or one
+            # A list of parts that a function is given; a part that is given is said by its values.
+            elif definition.kind is Bound.PARAMETER and depth < DEPTH:
                 for given, where in _given_for(definition.node, study, module):
                     found |= _held_by(given, study, where, depth - 1)
     elif isinstance(subject, (ast.Attribute, ast.Subscript)):

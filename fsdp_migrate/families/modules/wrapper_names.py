@@ -21,7 +21,7 @@ from fsdp_migrate.syntax import string_annotations
 from fsdp_migrate.syntax.expressions import last_name
 
 CONSTRUCT = Construct.parse("name of the wrapper's class")
-BEGINNINGS = ("Fully", "Sharded")
+BEGINNINGS = ("FullyShard", "ShardedData")  # of texts that are a part of no other name here
 BY_NAME = frozenset(  # what gets an attribute by its name, or puts something in its place
     {"getattr", "hasattr", "setattr", "delattr", "patch", "object", "import_module", "attrgetter"}
 )
