@@ -109,7 +109,8 @@ def is_inside(site: Site, study: Study) -> bool:
             return False
         if parent in study.entries:
             owner = study.entries[parent]
-            if conversion is not None and parent not in owner.nodes().values():
+            shown = any(parent in each.nodes().values() for each in owner.sharers)
+            if conversion is not None and not shown:
                 return False  # one of several places of an argument, which has a site at another
             return not any(each.problem for each in owner.sharers)
         if parent is child:

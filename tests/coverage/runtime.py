@@ -492,7 +492,7 @@ ROWS = (
         "test_told_kinds.py::"
         "test_training_goes_on_from_a_state_of_the_kind_that_the_program_is_told",
     ),
-    rewritten(
+    review(
         "1.4",
         "a body that hands the model to code outside the given paths",
         "state_dict_type, a support function, which that code feels",

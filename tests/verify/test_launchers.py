@@ -5,7 +5,9 @@ from __future__ import annotations
 import shlex
 import socket
 import sys
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ProcessPoolExecutor
+from functools import partial
+from multiprocessing import get_context
 from pathlib import Path
 
 import pytest
@@ -51,17 +53,17 @@ def test_a_command_line_that_starts_the_ranks(tmp_path: Path) -> None:
     assert report.endings["after"].launcher == "other"
 
 
-def test_two_machines_that_meet_through_torchrun(tmp_path: Path) -> None:
+def one_machine(number: int, endpoint: str, kept: Path) -> Report:
+    """The verdict on one of two machines, each of which starts one rank."""
     torchrun = Path(sys.executable).with_name("torchrun")
-    endpoint = f"localhost:{free_port()}"
+    words = [str(torchrun), "--nnodes=2", f"--node-rank={number}", "--nproc-per-node=1"]
+    words += ["--rdzv-backend=c10d", f"--rdzv-endpoint={endpoint}", "--rdzv-id=meeting"]
+    return judged("causal", launcher=shlex.join(words), keep=kept, twin=False, max_steps=2)
 
-    def machine(number: int) -> Report:
-        words = [str(torchrun), "--nnodes=2", f"--node-rank={number}", "--nproc-per-node=1"]
-        words += ["--rdzv-backend=c10d", f"--rdzv-endpoint={endpoint}", "--rdzv-id=meeting"]
-        launcher = shlex.join(words)
-        return judged("causal", launcher=launcher, keep=tmp_path, twin=False, max_steps=2)
 
-    with ThreadPoolExecutor(2) as machines:
+def test_two_machines_that_meet_through_torchrun(tmp_path: Path) -> None:
+    machine = partial(one_machine, endpoint=f"localhost:{free_port()}", kept=tmp_path)
+    with ProcessPoolExecutor(2, mp_context=get_context("spawn")) as machines:
         reports = list(machines.map(machine, range(2)))
     for report in reports:
         assert report.verdict is Verdict.SAME, text.render(report)
