@@ -938,6 +938,21 @@ def reshard_parameters(model: nn.Module) -> None:
             module.reshard()
 
 
+def zero_unused_gradients(module: nn.Module, *parts: str) -> None:
+    """Give parameters of these parts that a step leaves out gradients of zero, as FSDP1 did.
+
+    From torch 2.13, ``set_reduce_scatter_unused_params`` does so.
+    """
+
+    def fill(module: nn.Module, args: Any, output: Any) -> None:
+        for name, parameter in module.named_parameters() if torch.is_grad_enabled() else ():
+            whole = parameter.requires_grad and not isinstance(parameter, DTensor)
+            if whole and parameter.grad is None and name.partition(".")[0] in parts:
+                parameter.grad = torch.zeros_like(parameter)
+
+    module.register_forward_hook(fill, prepend=True)  # while its parameters are gathered
+
+
 @contextmanager
 def no_sync(model: FSDPModule) -> Iterator[None]:
     """Accumulate gradients without reducing them over the ranks."""

@@ -39,6 +39,8 @@ _OPTIONS = {
     "rank0": of("", "--sync", "1"),
     "spawned": of("", "--port", "29611"),
 }
+# Those for which a newer torch has a shorter form; each is tried for both targets.
+_NEWER = {"programs/conditional": "2.13"}
 
 
 def programs() -> dict[str, Pair]:
@@ -54,6 +56,8 @@ def programs() -> dict[str, Pair]:
         found[f"{BY_HAND}{name}"] = of(program, *needed.args, **needed.plan)
     for pair in PAIRS:
         found[str(pair)] = pair
+        if pair.program in _NEWER:
+            found[f"{pair} for torch {_NEWER[pair.program]}"] = pair
     return found
 
 
@@ -85,7 +89,9 @@ def try_out(name: str, *, alone: bool = False) -> Record:
         answer = scratch / "answer.json"
         # Those that a person migrated are trained as far as a user's are who asks for nothing.
         steps = 0 if name.startswith(BY_HAND) else pair.steps
-        options = ("--allow-dirty", "-o", str(answer))
+        options = ["--allow-dirty", "-o", str(answer)]
+        _, newer, target = name.partition(" for torch ")
+        options += ["--target-torch", target] if newer else []
         code, *spent = _run(pair, steps, trees[1], scratch, "migrate", *options)
         if not answer.is_file():
             raise RuntimeError(f"migrate gave no answer for {name}, and exit code {code}")
