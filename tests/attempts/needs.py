@@ -622,8 +622,8 @@ def search(need: Need, folder: Path) -> Found:
 # -- telling --------------------------------------------------------------------------------------
 
 TABLE = "needs"
-HEAD = row("short form of", "not enough when", "the form that holds", "attempts", "s", "")
-HEAD += "\n|---|---|---|--:|--:|---|"
+TOP = row("short form of", "not enough when", "the form that holds", "attempts", "s", "")
+TOP += "\n|---|---|---|--:|--:|---|"
 BY_NAME = {need.name: need for need in NEEDS}
 
 
@@ -656,7 +656,7 @@ def main(arguments: Sequence[str]) -> int:
     told = f"{len(found)} programs: {good} hold, in at most {most} attempts."
     print(told)
     rows = [line(each) for each in found]
-    records.renew(TABLE, [HEAD, *rows, "", told, records.revisions([*kept.values()])])
+    records.renew(TABLE, [TOP, *rows, "", told, records.revisions([*kept.values()])])
     return int(good < len(found))
 
 

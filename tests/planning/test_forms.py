@@ -96,11 +96,9 @@ class Experts(nn.Module):
         super().__init__()
         self.shared = nn.Linear(dim, dim)
         self.experts = nn.ModuleList([nn.Linear(dim, dim) for _ in range(4)])
-        self.bias = nn.Parameter(dim)
 
-    def forward(self, x, number, moved=None):
-        x = self.shared(x) + self.experts[number](x)
-        return x if moved is None else x + self.bias
+    def forward(self, x, number):
+        return self.shared(x) + self.experts[number](x)
 
 
 class Net(nn.Module):
@@ -109,16 +107,16 @@ class Net(nn.Module):
         self.vision = nn.Linear(3, dim)
         self.layer = Experts(dim)
 
-    def forward(self, x, images=None, number=None, moved=None):
+    def forward(self, x, number, images=None):
         if images is not None:
             x = x + self.vision(images)
-        return self.layer(x, number, moved=moved)
+        return self.layer(x, number)
 
 
 def train(dim, batches):
     model = FSDP(Net(dim), auto_wrap_policy=ModuleWrapPolicy({Experts}))
     for batch in batches:
-        model(batch.x, images=batch.images, number=batch.number, moved=batch.moved)
+        model(batch.x, batch.number, images=batch.images)
 """
 ELSEWHERE = (
     LEFT_OUT[: LEFT_OUT.index("class Experts")]
@@ -179,7 +177,7 @@ SETTER, CONTEXT = "set_requires_gradient_sync", "a context manager"
     zero_unused_gradients\(model, "vision"\)
     for module in model\.modules\(\):
         if isinstance\(module, Experts\):
-            zero_unused_gradients\(module, "bias", "experts"\)
+            zero_unused_gradients\(module, "experts"\)
 """,
         ),
     ],
