@@ -105,7 +105,8 @@ def try_out(name: str, *, alone: bool = False) -> Record:
         "code": code,
         "same_training": said["same_training"],
         "title": said["title"],
-        "left": [each["what"] for each in (*said["left"], *said["other_forms"])],
+        "left": [each["what"] for each in said["left"]],
+        "forms": [each["what"] for each in said["other_forms"]],
         "stopped": said["stopped"],
         "attempts": [_attempt(attempt) for attempt in said["attempts"]],
         "hand": hand,
@@ -188,7 +189,7 @@ def missed(record: Record) -> Iterator[str]:
     if not record["same_training"]:
         yield "not migrated"
     elif record["left"]:
-        yield f"not all written out: {', '.join(record['left'])}"
+        yield f"left: {', '.join(record['left'])}"
     lines = ratio(record)
     if lines is not None and lines > LINES:
         yield f"{lines:.2f} times the hand's lines"
@@ -208,7 +209,7 @@ def line(name: str, record: Record) -> str:
         "" if lines is None else f"{lines:.2f}",
         f"{record['seconds'][0]:.0f}",
         f"{record['verify'][0]:.0f}" if record["verify"] else "",
-        "; ".join(missed(record)),
+        "; ".join((*missed(record), *record.get("forms", ()))),
     )
 
 

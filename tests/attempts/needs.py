@@ -181,7 +181,7 @@ STRATEGIES = {"full": ShardingStrategy.FULL_SHARD, "grads": ShardingStrategy.SHA
 
 
 def told(strategy):
-    return strategy.name if isinstance(strategy, ShardingStrategy) else "unknown"
+    return strategy.name.replace("_", " ").lower()
 """
 READER = """
 class Reader(nn.Module):
@@ -509,7 +509,7 @@ NEEDS = (
         f"{NUMBERED}"
         """
     other = batch if (number + dist.get_rank()) % 2 else None
-    model(batch, other).square().mean().backward()
+    model(batch, other=other).square().mean().backward()
     optimizer.step()
     optimizer.zero_grad()
 """,
