@@ -1335,10 +1335,10 @@ class Either(nn.Module):
     def __init__(self) -> None:
         super().__init__()
         self.first, self.second, self.third = (nn.Linear(3, 3) for _ in range(3))
-        self.shift = nn.Parameter(torch.ones(3))
+        self.up, self.down = nn.Parameter(torch.ones(3)), nn.Parameter(-torch.ones(3))
 
     def forward(self, x: torch.Tensor, kind: int) -> torch.Tensor:
-        x = self.first(x) if kind else self.second(x) + self.shift
+        x = self.first(x) + self.up if kind else self.second(x) + self.down
         result: torch.Tensor = x if kind == 2 else x + self.third(x)
         return result
 
@@ -1356,7 +1356,7 @@ class Eithers(Either):
 @check
 def gradients_of_zero_meet_those_of_other_ranks() -> None:
     """Where ranks leave out other parts, FSDP2 alone averages gradients of unlike ones."""
-    parts = "first", "second", "shift"
+    parts = "first", "second", "up", "down"
     for reshard, micro, half in (
         (True, 1, False),
         (False, 1, False),
