@@ -103,8 +103,9 @@ class ShardPlan:
     def name(self, source: str, name: str) -> str:
         return self.proposal.name(self.constructor.module, source, name, self.constructor.reference)
 
-    def support(self, function: str) -> str:
-        return self.proposal.support(self.constructor.module, function, self.constructor.reference)
+    def support(self, function: str, lacking: frozenset[str] = frozenset()) -> str:
+        module, near = self.constructor.module, self.constructor.reference
+        return self.proposal.support(module, function, near, lacking)
 
     def is_first(self, argument: str) -> bool:
         """Whether no other constructor has written an argument's value, of what they share."""

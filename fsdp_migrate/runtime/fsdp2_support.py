@@ -32,6 +32,7 @@ HAS_BARE_LISTS = True  # lists of modules, without a forward, that are sharded
 HAS_BATCH_NORM = True
 HAS_CAST_SETTINGS = True  # for the inputs of forwards
 HAS_CUSTOM_POLICIES = True
+HAS_DEFAULT_DEVICES = True  # models on the machine's accelerator, as nothing says another device
 HAS_FLOAT_BUFFERS = True
 HAS_LOW_PRECISION_GRADS = True
 HAS_META_TENSORS = True
@@ -788,7 +789,7 @@ def sharding_kwargs(
             raise ValueError(f"{name} needs a mesh of two dimensions, or two groups")
         kwargs["mesh"] = mesh
     elif name in ("HYBRID_SHARD", "_HYBRID_SHARD_ZERO2", "NO_SHARD"):
-        kind = device_type or _accelerator().type
+        kind = (device_type or _accelerator().type) if HAS_DEFAULT_DEVICES else device_type
         sharding = 1 if name == "NO_SHARD" else torch.get_device_module(kind).device_count()
         kwargs["mesh"] = init_device_mesh(
             kind,
@@ -936,6 +937,21 @@ def reshard_parameters(model: nn.Module) -> None:
     for module in model.modules():
         if isinstance(module, FSDPModule):
             module.reshard()
+
+
+def zero_unused_gradients(module: nn.Module, *parts: str) -> None:
+    """Give parameters of these parts that a step leaves out gradients of zero, as FSDP1 did.
+
+    From torch 2.13, ``set_reduce_scatter_unused_params`` does so.
+    """
+
+    def fill(module: nn.Module, args: Any, output: Any) -> None:
+        for name, parameter in module.named_parameters() if torch.is_grad_enabled() else ():
+            whole = parameter.requires_grad and not isinstance(parameter, DTensor)
+            if whole and parameter.grad is None and name.partition(".")[0] in parts:
+                parameter.grad = torch.zeros_like(parameter)
+
+    module.register_forward_hook(fill, prepend=True)  # while its parameters are gathered
 
 
 @contextmanager

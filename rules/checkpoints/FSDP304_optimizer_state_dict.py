@@ -16,6 +16,7 @@ from fsdp_migrate.families.checkpoints import (
     state_dict_settings,
     training_order,
 )
+from fsdp_migrate.families.wrapping import devices
 from fsdp_migrate.fsdp1.references import enclosing_function
 from fsdp_migrate.fsdp1.site import Site
 from fsdp_migrate.planning.context import Study
@@ -66,6 +67,8 @@ def decide(site: Site, study: Study) -> Decision:
     if name == "full_optim_state_dict":
         rank0_only = rank0 = _rank0_only(bound, site, study)
         setting = replace(setting, optim_offload=True, optim_rank0_only=bool(rank0))
+    if devices.are_on_cpu(models, study) and not snapshots.is_kept(site, study, aliases=True):
+        setting = replace(setting, optim_offload=False)
     sharded = name == "sharded_optim_state_dict" or (by_setting and setting.kind == "SHARDED")
     found_at = hoisting_places.Standing()
     if not problem and not sharded:

@@ -1,14 +1,18 @@
 """Parts of a model that a step may leave out."""
 
+from collections.abc import Iterator, Sequence
+
 from packaging.version import Version
 
 from fsdp_migrate.families.modules import unused_parameters
+from fsdp_migrate.families.modules.unused_parameters import Unused
 from fsdp_migrate.fsdp1.site import Site
 from fsdp_migrate.planning.context import Study
-from fsdp_migrate.planning.edits import code
+from fsdp_migrate.planning.edits import Code, code, join
+from fsdp_migrate.planning.forms import Form
 from fsdp_migrate.planning.model import Decision
 from fsdp_migrate.planning.rule import Finder, Rule
-from fsdp_migrate.planning.shard_plan import placement_problem
+from fsdp_migrate.planning.shard_plan import ShardPlan, placement_problem
 from fsdp_migrate.syntax.kinds import present
 
 RULE = Rule(
@@ -27,6 +31,8 @@ RULE = Rule(
 
 SETTER = "set_reduce_scatter_unused_params"
 KNOWN = Version("2.13")  # to have the setter
+NONE = Form("no gradients for what a step leaves out")
+ZEROS = Form("gradients of zero for what a step leaves out")
 
 
 def decide(site: Site, study: Study) -> Decision:
@@ -40,6 +46,11 @@ def decide(site: Site, study: Study) -> Decision:
         plan.after.append(code("{m}.{s}(True, recurse=False)", m=plan.model, s=SETTER))
         message = "parameters that a step does not use get gradients of zero, as in FSDP1"
         return study.rewritten(site, RULE.code, message, models=[constructor])
+    holders = unused_parameters.holders(found.unused, constructor, study)
+    can_fill = placed and None not in holders and present(plan).place is None
+    if can_fill and study.take(site, NONE, ZEROS) == ZEROS.name:
+        present(plan).after += _fill(found.unused, holders, present(plan))
+        return study.rewritten(site, RULE.code, ZEROS.name, models=[constructor])
     named = ", ".join(f"{u.cls.node.name}.{part}" for u in found.unused for part in u.parts[:2])
     owner = "the model" if by_root else "the unit that holds them"
     may_be_units = constructor.may_have("auto_wrap_policy")
@@ -54,3 +65,23 @@ def decide(site: Site, study: Study) -> Decision:
         f"all are used in every step, call {SETTER}(True, recurse=False) of {owner}, from torch "
         "2.13",
     )
+
+
+def _fill(
+    found: Sequence[Unused], holders: Sequence[str | None], plan: ShardPlan
+) -> Iterator[Code]:
+    """The calls that have what a step leaves out reduced with the rest, with gradients of zero."""
+    function = plan.support("zero_unused_gradients")
+    for unused, holder in zip(found, holders, strict=True):
+        parts = join(", ", [code(f'"{part}"') for part in unused.parts])
+        if not holder:
+            yield code("{f}({m}, {p})", f=function, m=plan.model, p=parts)
+            continue
+        yield code(
+            "for {v} in {m}.modules():\n    if isinstance({v}, {c}):\n        {f}({v}, {p})",
+            v=plan.fresh("module"),
+            m=plan.model,
+            c=holder,
+            f=function,
+            p=parts,
+        )

@@ -39,6 +39,8 @@ _OPTIONS = {
     "rank0": of("", "--sync", "1"),
     "spawned": of("", "--port", "29611"),
 }
+# Those for which a newer torch has a shorter form; each is tried for both targets.
+_NEWER = {"programs/conditional": "2.13"}
 
 
 def programs() -> dict[str, Pair]:
@@ -54,6 +56,8 @@ def programs() -> dict[str, Pair]:
         found[f"{BY_HAND}{name}"] = of(program, *needed.args, **needed.plan)
     for pair in PAIRS:
         found[str(pair)] = pair
+        if pair.program in _NEWER:
+            found[f"{pair} for torch {_NEWER[pair.program]}"] = pair
     return found
 
 
@@ -85,7 +89,9 @@ def try_out(name: str, *, alone: bool = False) -> Record:
         answer = scratch / "answer.json"
         # Those that a person migrated are trained as far as a user's are who asks for nothing.
         steps = 0 if name.startswith(BY_HAND) else pair.steps
-        options = ("--allow-dirty", "-o", str(answer))
+        options = ["--allow-dirty", "-o", str(answer)]
+        _, newer, target = name.partition(" for torch ")
+        options += ["--target-torch", target] if newer else []
         code, *spent = _run(pair, steps, trees[1], scratch, "migrate", *options)
         if not answer.is_file():
             raise RuntimeError(f"migrate gave no answer for {name}, and exit code {code}")
@@ -99,7 +105,8 @@ def try_out(name: str, *, alone: bool = False) -> Record:
         "code": code,
         "same_training": said["same_training"],
         "title": said["title"],
-        "left": [each["what"] for each in (*said["left"], *said["other_forms"])],
+        "left": [each["what"] for each in said["left"]],
+        "forms": [each["what"] for each in said["other_forms"]],
         "stopped": said["stopped"],
         "attempts": [_attempt(attempt) for attempt in said["attempts"]],
         "hand": hand,
@@ -182,7 +189,7 @@ def missed(record: Record) -> Iterator[str]:
     if not record["same_training"]:
         yield "not migrated"
     elif record["left"]:
-        yield f"not all written out: {', '.join(record['left'])}"
+        yield f"left: {', '.join(record['left'])}"
     lines = ratio(record)
     if lines is not None and lines > LINES:
         yield f"{lines:.2f} times the hand's lines"
@@ -202,7 +209,7 @@ def line(name: str, record: Record) -> str:
         "" if lines is None else f"{lines:.2f}",
         f"{record['seconds'][0]:.0f}",
         f"{record['verify'][0]:.0f}" if record["verify"] else "",
-        "; ".join(missed(record)),
+        "; ".join((*missed(record), *record.get("forms", ()))),
     )
 
 

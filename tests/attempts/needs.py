@@ -2,8 +2,9 @@
 
 There is one for each reason why a short form may not do (docs/design.md, *Native first*). Where the
 code tells, the longer form is written at once; else ``migrate`` finds it.
-``python -m tests.attempts.needs`` has it look for each and prints what came of it; with words after
-it, only those whose names hold one of them.
+``python -m tests.attempts.needs`` has it look for each, prints what came of it and renews the table
+in ``docs/loop.md``; it goes on where it was stopped (``tests/attempts/records.py``). With words
+after it, only those whose names hold one of them.
 """
 
 from __future__ import annotations
@@ -17,10 +18,11 @@ import textwrap
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 from unittest import mock
 
 from fsdp_migrate.cli import parser
+from tests.attempts import records
+from tests.attempts.records import Record, row
 
 HEAD = """\
 import torch
@@ -172,6 +174,51 @@ RUN = """
 def run(context, model, batch):
     with context():
         model(batch).square().mean().backward()
+"""
+STRATEGIES = """
+
+STRATEGIES = {"full": ShardingStrategy.FULL_SHARD, "grads": ShardingStrategy.SHARD_GRAD_OP}
+
+
+def told(strategy):
+    return strategy.name.replace("_", " ").lower()
+"""
+READER = """
+class Reader(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.first, self.second = nn.Linear(4, 4), nn.Linear(4, 4)
+        self.other = nn.Linear(4, 4)
+
+    def forward(self, x, other=None):
+        x = self.first(x)
+        return x + self.other(other) if other is not None else self.second(x)
+"""
+EXPERTS = """
+class Experts(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.gate = nn.Linear(4, 3)
+        self.experts = nn.ModuleList([nn.Linear(4, 4) for _ in range(3)])
+
+    def forward(self, x):
+        scores = self.gate(x).softmax(-1)
+        best = scores.argmax(-1)
+        out = torch.zeros_like(x)
+        for index, expert in enumerate(self.experts):
+            chosen = best == index
+            if chosen.any():
+                out[chosen] = expert(x[chosen]) * scores[chosen, index, None]
+        return out
+
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layers = nn.Sequential(Experts(), nn.Linear(4, 4), Experts())
+
+    def forward(self, x):
+        return self.layers(x)
 """
 NEEDS = (
     Need(
@@ -421,6 +468,99 @@ NEEDS = (
         "shard(build(), **given)",
         "import json\n",
     ),
+    Need(
+        "arguments from a command line",
+        "parser = argparse.ArgumentParser()\n"
+        'parser.add_argument("--set", nargs="*", default=["limit_all_gathers=1"])\n'
+        'asked = [each.split("=") for each in parser.parse_args().set]\n'
+        f"model = FSDP(build(), **{{key: bool(int(value)) for key, value in asked}})\n{STEPS}",
+        "shard(build(), **",
+        "import argparse\n",
+    ),
+    Need(
+        "a strategy that is asked for its name",
+        'strategy = STRATEGIES[os.environ.get("STRATEGY", "grads")]\n'
+        f"print(told(strategy))\nmodel = FSDP(build(), sharding_strategy=strategy)\n{STEPS}",
+        "class ShardingStrategy(enum.Enum)",
+        f"import os\n{_fsdp('ShardingStrategy')}",
+        BUILD + STRATEGIES,
+    ),
+    Need(
+        "a state of rank 0 that outlives a step",
+        "config = FullStateDictConfig(offload_to_cpu=True, rank0_only=True)\n"
+        f"{MODEL}{SGD}{NUMBERED}{STEP}    if number == 1:\n"
+        "        with FSDP.state_dict_type(model, StateDictType.FULL_STATE_DICT, config):\n"
+        "            best = model.state_dict()\n"
+        'if dist.get_rank() == 0:\n    torch.save(best, "best.pt")\n',
+        "cpu_offload=True",
+        STATES,
+    ),
+    Need(
+        "loading beside offloaded parameters",
+        "full = {k: v + 0.1 for k, v in build().state_dict().items()}\n"
+        "model = FSDP(build(), cpu_offload=CPUOffload(offload_params=True))\n"
+        f"{FULL}    model.load_state_dict(full)\n{STEPS}",
+        "set_model_state_dict(",
+        f"{STATES}{_fsdp('CPUOffload')}",
+    ),
+    Need(
+        "parts that a step leaves out",
+        "model = FSDP(Reader())\noptimizer = torch.optim.AdamW(model.parameters(), lr=0.05)\n"
+        f"{NUMBERED}"
+        """
+    other = batch if (number + dist.get_rank()) % 2 else None
+    model(batch, other=other).square().mean().backward()
+    optimizer.step()
+    optimizer.zero_grad()
+""",
+        "gradients of zero for what a step leaves out for FSDP420",
+        "",
+        READER,
+        asked=True,
+    ),
+    Need(
+        "experts that a step leaves out",
+        f"model = FSDP(Net(), auto_wrap_policy=ModuleWrapPolicy({{Experts}}))\n{STEPS}",
+        "gradients of zero for what a step leaves out for FSDP420",
+        POLICY,
+        EXPERTS,
+        asked=True,
+    ),
+)
+
+
+# Which short form each is about, and when that is not enough.
+ROWS = (
+    ("a strategy by its name", "the enum itself is asked", "a strategy that is asked for its name"),
+    ("arguments put together", "they come from a file", "arguments from a file"),
+    ("arguments put together", "or a command line", "arguments from a command line"),
+    ("MixedPrecision", "inner units get float inputs", "float inputs of inner units"),
+    ("buffer_dtype", "the dtype differs", "float buffers of another dtype"),
+    ("process_group", "", "a process group"),
+    ("sync_module_states", "others are on the meta device", "the meta device on other ranks"),
+    ("no_sync", "an error is survived", "an error in between that is survived"),
+    ("no_sync", "other code enters it", "a context for other code"),
+    ("no_sync", "gradients are dropped", "gradients that are dropped between micro-batches"),
+    ("clip_grad_norm_", "parameters are ignored", "clipping of ignored parameters"),
+    ("clip_grad_norm_", "a shard is empty", "the infinity norm of empty shards"),
+    ("a whole state of rank 0", "it outlives a step", "a state of rank 0 that outlives a step"),
+    ("a whole state of rank 0", "of a group of ranks", "a whole state of a group of ranks"),
+    ("a whole state", "it outlives a step", "a whole state that outlives a step"),
+    ("a whole state", "and has buffers", "a whole state that outlives a step, with buffers"),
+    ("a whole state", "on every rank's CPU", "a whole state on the CPU of every rank"),
+    ("a sharded state", "it outlives a step", "shards that are kept by what is called save"),
+    ("loading a whole state", "parameters are ignored", "loading beside ignored parameters"),
+    ("loading a whole state", "parameters are offloaded", "loading beside offloaded parameters"),
+    ("loading a whole state", "it is loaded twice", "one dictionary for two models"),
+    ("an optimizer's state", "before the first step", "an optimizer state before the first step"),
+    ("an optimizer's state", "a group is empty", "a group without parameters"),
+    ("an optimizer's own state", "", "the optimizer's own state in files of the ranks"),
+    ("summon_full_params", "the shape is needed", "changes that need the whole shape"),
+    ("summon_full_params", "around a method", "a method beside forward"),
+    ("set_state_dict_type", "other code asks", "a state that other code asks for"),
+    ("ShardedGradScaler", "there are several groups", "overflows of several groups"),
+    ("unused parameters", "they differ by rank", "parts that a step leaves out"),
+    ("unused parameters", "in parts of a unit", "experts that a step leaves out"),
 )
 
 
@@ -429,29 +569,32 @@ class Found:
     """What ``migrate`` made of it."""
 
     need: Need
-    code: int
-    said: dict[str, Any]
-    out: str
+    record: Record
 
     @property
     def attempts(self) -> int:
-        return sum(bool(attempt["reports"]) for attempt in self.said["attempts"])
+        return sum(bool(attempt["reports"]) for attempt in self.record["attempts"])
+
+    @property
+    def others(self) -> list[str]:
+        """What is not in its first form."""
+        return [other["what"] for other in self.record["other_forms"]]
 
     @property
     def holds(self) -> bool:
         """Whether nothing is left, in few attempts, and in the form that is expected."""
-        done = self.said["same_training"] and not self.said["left"] and self.code == 0
+        record = self.record
+        done = record["same_training"] and not record["left"] and record["code"] == 0
         searched = self.need.asked and not self.need.seen
         few = self.attempts <= MOST_ATTEMPTS and (self.attempts > 1) is searched
-        others = [other["what"] for other in self.said["other_forms"]]
-        form = others if searched else [self.out]
+        form = self.others if searched else [record["written"]]
         return done and few and any((self.need.seen or self.need.holds) in each for each in form)
 
     @property
     def line(self) -> str:
-        forms = ", ".join(other["what"] for other in self.said["other_forms"])
         word = "holds" if self.holds else "DOES NOT HOLD"
-        return f"{word}, {self.attempts} attempts: {self.need.name} ({forms or 'as written'})"
+        forms = ", ".join(self.others) or "as written"
+        return f"{word}, {self.attempts} attempts: {self.need.name} ({forms})"
 
 
 def project(need: Need, folder: Path) -> Path:
@@ -472,19 +615,48 @@ def search(need: Need, folder: Path) -> Found:
         os.environ["FSDP_MIGRATE_STATE"] = str(folder / "state")
         code = parser.run(["migrate", "train.py", *arguments])
     written = [path.read_text(encoding="utf-8") for path in sorted(made.glob("*.py"))]
-    return Found(need, code, json.loads(answer.read_text(encoding="utf-8")), "\n".join(written))
+    said = json.loads(answer.read_text(encoding="utf-8"))
+    return Found(need, {**said, "code": code, "written": "\n".join(written)})
 
 
-def main(words: Sequence[str]) -> int:
-    found = []
-    for need in NEEDS:
-        if words and not any(word in need.name for word in words):
-            continue
-        with tempfile.TemporaryDirectory() as folder:
-            found.append(search(need, Path(folder)))
-        print(found[-1].line, flush=True)
+# -- telling --------------------------------------------------------------------------------------
+
+TABLE = "needs"
+TOP = row("short form of", "not enough when", "the form that holds", "attempts", "s", "")
+TOP += "\n|---|---|---|--:|--:|---|"
+BY_NAME = {need.name: need for need in NEEDS}
+
+
+def measure(name: str) -> Record:
+    with tempfile.TemporaryDirectory() as folder:
+        return search(BY_NAME[name], Path(folder)).record
+
+
+def line(found: Found) -> str:
+    ((about, when),) = [(a, w) for a, w, name in ROWS if name == found.need.name]
+    form = ", ".join(found.others) or f"`{found.need.seen or found.need.holds}`"
+    word = "" if found.holds else "**does not hold**"
+    return row(about, when or found.need.name, form, found.attempts, _seconds(found), word)
+
+
+def _seconds(found: Found) -> str:
+    return f"{found.record['seconds']:.0f}"
+
+
+def main(arguments: Sequence[str]) -> int:
+    asked = records.asked("tests.attempts.needs", __doc__, arguments)
+    names = [name for _, _, name in ROWS]
+    chosen = records.chosen(names, asked.words)
+    for name, record in records.measured(TABLE, chosen, measure, again=asked.again):
+        print(Found(BY_NAME[name], record).line, flush=True)
+    kept = records.kept(TABLE, names)
+    found = [Found(BY_NAME[name], record) for name, record in kept.items()]
     good = sum(each.holds for each in found)
-    print(f"{len(found)} programs: {good} hold")
+    most = max(each.attempts for each in found)
+    told = f"{len(found)} programs: {good} hold, in at most {most} attempts."
+    print(told)
+    rows = [line(each) for each in found]
+    records.renew(TABLE, [TOP, *rows, "", told, records.revisions([*kept.values()])])
     return int(good < len(found))
 
 

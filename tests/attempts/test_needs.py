@@ -7,11 +7,15 @@ from pathlib import Path
 import pytest
 
 from fsdp_migrate.planning.outcome import Outcome
-from tests.attempts.needs import MOST_ATTEMPTS, NEEDS, Need, search
+from tests.attempts.needs import MOST_ATTEMPTS, NEEDS, ROWS, Need, search
 from tests.helpers.migrating import migrate
 
 TOLD = [need for need in NEEDS if not need.asked]
 ASKED = [need for need in NEEDS if need.asked]
+
+
+def test_every_program_has_one_row_of_the_table() -> None:
+    assert sorted(name for _, _, name in ROWS) == sorted(need.name for need in NEEDS)
 
 
 @pytest.mark.parametrize("need", TOLD, ids=[need.name for need in TOLD])

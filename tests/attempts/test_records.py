@@ -70,7 +70,7 @@ def record(**changes: object) -> Record:
     [
         ({}, []),
         ({"same_training": False}, ["not migrated"]),
-        ({"left": ["a model"]}, ["not all written out: a model"]),
+        ({"left": ["a model"]}, ["left: a model"]),
         ({"lines": 15}, []),
         ({"lines": 16}, ["1.60 times the hand's lines"]),
         ({"lines": 16, "hand": None}, []),

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import pytest
 
 from fsdp_migrate.planning.outcome import Outcome
-from tests.helpers.migrating import migrate, worst
+from tests.helpers.migrating import migrate, rewritten, worst
 
 HEAD = """\
 import copy
@@ -469,3 +469,35 @@ def test_a_state(row: Row) -> None:
     again, unchanged = migrate({**after})
     assert unchanged["work.py"] == after["work.py"]
     assert not again.changes
+
+
+@pytest.mark.parametrize(
+    ("models", "given", "is_moved"),
+    [
+        ('model = FSDP(net, device_id=torch.device("cpu"))', "save", False),
+        ("device = torch.device('cpu')\n    model = FSDP(net, device_id=device)", "save", False),
+        ('model = FSDP(net, device_id=torch.device("cpu"))', "keep", True),
+        ('model = FSDP(net, device_id=torch.device("cuda"))', "save", True),
+        ("model = FSDP(net, device_id=where)", "save", True),
+        ("model = FSDP(net)", "save", True),
+        (
+            'model = FSDP(net, device_id=torch.device("cpu"), ignored_modules=[net.head])',
+            "save",
+            True,
+        ),
+        ('model = FSDP(net, device_id=torch.device("cpu" if where else "cuda"))', "save", True),
+    ],
+)
+def test_states_of_optimizers_are_moved_to_the_cpu_unless_they_are_there(
+    models: str, given: str, is_moved: bool
+) -> None:
+    source = (
+        "import torch\nfrom torch.distributed.fsdp import FullyShardedDataParallel as FSDP\n\n\n"
+        f"def train(net, batches, where, save, keep):\n    {models}\n"
+        "    optimizer = torch.optim.AdamW(model.parameters())\n"
+        "    for batch in batches:\n        model(batch).sum().backward()\n"
+        f"        optimizer.step()\n    {given}(FSDP.optim_state_dict(model, optimizer))\n"
+    )
+    text = rewritten(source)
+    assert "get_optimizer_state_dict(" in text
+    assert ("whole_on_cpu(" in text) is is_moved

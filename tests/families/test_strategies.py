@@ -212,3 +212,27 @@ def test_what_is_never_no_shard_is_not_said() -> None:
     source = RUN_TIME.replace("MESH", "").replace("ShardingStrategy.NO_SHARD", "args.other")
     _, after = migrate({"train.py": source}, Options(target=Version("2.7")))
     assert "NO_SHARD" not in after["train.py"]
+
+
+@pytest.mark.parametrize(
+    ("device", "asks"),
+    [
+        ('device_id=torch.device("cpu")', False),
+        ("device_id=where", False),
+        ("device_id=torch.cuda.current_device()", True),
+        ("", True),
+    ],
+)
+def test_the_accelerator_is_asked_for_only_where_no_other_device_is_told(
+    device: str, asks: bool
+) -> None:
+    source = (
+        "import torch\n"
+        "from torch.distributed.fsdp import FullyShardedDataParallel as FSDP, ShardingStrategy\n"
+        "\n\ndef build(net, name, where: torch.device):\n"
+        f"    return FSDP(net, sharding_strategy=ShardingStrategy[name], {device})\n"
+    )
+    other = source.replace(device, "") if device else source
+    for files, is_asked in (({"a.py": source}, asks), ({"a.py": source, "b.py": other}, True)):
+        _, after = migrate(files)
+        assert ("_accelerator()" in "".join(after.values())) is is_asked

@@ -85,6 +85,45 @@ def prepare(net, save):
     save(model)
 """
 
+LEFT_OUT = """\
+from torch import nn
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+from torch.distributed.fsdp.wrap import ModuleWrapPolicy
+
+
+class Experts(nn.Module):
+    def __init__(self, dim):
+        super().__init__()
+        self.shared = nn.Linear(dim, dim)
+        self.experts = nn.ModuleList([nn.Linear(dim, dim) for _ in range(4)])
+
+    def forward(self, x, number):
+        return self.shared(x) + self.experts[number](x)
+
+
+class Net(nn.Module):
+    def __init__(self, dim):
+        super().__init__()
+        self.vision = nn.Linear(3, dim)
+        self.layer = Experts(dim)
+
+    def forward(self, x, number, images=None):
+        if images is not None:
+            x = x + self.vision(images)
+        return self.layer(x, number)
+
+
+def train(dim, batches):
+    model = FSDP(Net(dim), auto_wrap_policy=ModuleWrapPolicy({Experts}))
+    for batch in batches:
+        model(batch.x, batch.number, images=batch.images)
+"""
+ELSEWHERE = (
+    LEFT_OUT[: LEFT_OUT.index("class Experts")]
+    + "from nets import Net\n\n\n"
+    + LEFT_OUT[LEFT_OUT.index("def train") :].replace("ModuleWrapPolicy({Experts})", "None")
+)
+
 
 def written(source: str, code: str, passed_over: Collection[str] = ()) -> tuple[str, list[str]]:
     """The file when forms of the sites of a rule are passed over, and the forms taken there."""
@@ -128,6 +167,19 @@ SETTER, CONTEXT = "set_requires_gradient_sync", "a context manager"
             r'AgreeingGradScaler\("cuda", process_group=all_ranks\)',
         ),
         (SET, "FSDP309", ("the kind of state at each call",), r"set_state_dict_type\(model, "),
+        (LEFT_OUT, "FSDP420", (), r"# TODO\(fsdp-migrate FSDP420\)"),
+        (
+            LEFT_OUT,
+            "FSDP420",
+            ("no gradients for what a step leaves out",),
+            r"""
+    fully_shard\(model\)
+    zero_unused_gradients\(model, "vision"\)
+    for module in model\.modules\(\):
+        if isinstance\(module, Experts\):
+            zero_unused_gradients\(module, "experts"\)
+""",
+        ),
     ],
 )
 def test_what_is_passed_over_is_not_written(
@@ -143,7 +195,14 @@ def test_where_only_one_form_is_known_there_is_no_other() -> None:
     assert not taken
 
 
-@pytest.mark.parametrize("source", [LOOP, HANDED_ON, STATE, SCALED, SET])
+def test_parts_of_classes_that_have_no_name_beside_the_model_have_one_form() -> None:
+    nets = LEFT_OUT[: LEFT_OUT.index("def train")]
+    result, _ = migrate({"train.py": ELSEWHERE, "nets.py": nets})
+    (found,) = (d for d in result.decisions if d.code == "FSDP420")
+    assert found.form is None
+
+
+@pytest.mark.parametrize("source", [LOOP, HANDED_ON, STATE, SCALED, SET, LEFT_OUT])
 def test_forms_of_other_sites_change_nothing(source: str) -> None:
     other: PassedOver = {(ROOT / "other.py", (1, 1)): [SETTER, CONTEXT, "set_model_state_dict"]}
     _, plain = migrate({"train.py": source})

@@ -33,6 +33,7 @@ from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import (
     FSDPModule,
     FullOptimStateDictConfig,
+    MixedPrecision,
     MixedPrecisionPolicy,
     ShardingStrategy,
     StateDictType,
@@ -1306,7 +1307,7 @@ class Partly(nn.Module):
 def parameters_that_nothing_used_have_no_gradient() -> None:
     """FSDP1 gave them zeros, by which weight decay and momentum moved them."""
     moved = []
-    for kind in ("fsdp1", "fsdp2", "asked"):
+    for kind in ("fsdp1", "fsdp2", "asked", "filled"):
         torch.manual_seed(0)
         model: Any = Partly()
         before = model.unused.weight.detach().clone()
@@ -1316,6 +1317,8 @@ def parameters_that_nothing_used_have_no_gradient() -> None:
             fully_shard(model)
         if kind == "asked":
             model.set_reduce_scatter_unused_params(True)
+        if kind == "filled":
+            support.zero_unused_gradients(model, "unused")
         optimizer = torch.optim.AdamW(model.parameters(), lr=0.1, weight_decay=0.5)
         train(model, optimizer)
         if kind == "fsdp1":
@@ -1323,7 +1326,98 @@ def parameters_that_nothing_used_have_no_gradient() -> None:
                 moved.append(not model.module.unused.weight.equal(before))
         else:
             moved.append(not whole(model)["unused.weight"].equal(before))
-    assert moved == [True, False, True]
+    assert moved == [True, False, True, True]
+
+
+class Either(nn.Module):
+    """Ranks take one of two parts of a size, in a unit and in the root; a third is a unit."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second, self.third = (nn.Linear(3, 3) for _ in range(3))
+        self.up, self.down = nn.Parameter(torch.ones(3)), nn.Parameter(-torch.ones(3))
+
+    def forward(self, x: torch.Tensor, kind: int) -> torch.Tensor:
+        x = self.first(x) + self.up if kind else self.second(x) + self.down
+        result: torch.Tensor = x if kind == 2 else x + self.third(x)
+        return result
+
+
+class Eithers(Either):
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner, self.last = Either(), nn.Linear(3, 1)
+
+    def forward(self, x: torch.Tensor, kind: int) -> torch.Tensor:
+        result: torch.Tensor = self.last(super().forward(self.inner(x, kind), kind))
+        return result
+
+
+@check
+def gradients_of_zero_meet_those_of_other_ranks() -> None:
+    """Where ranks leave out other parts, FSDP2 alone averages gradients of unlike ones."""
+    parts = "first", "second", "up", "down"
+    for reshard, micro, half in (
+        (True, 1, False),
+        (False, 1, False),
+        (True, 2, False),
+        (True, 2, True),
+    ):
+        ends: list[dict[str, torch.Tensor]] = []
+        for kind in ("fsdp1", "fsdp2", "filled"):
+            torch.manual_seed(0)
+            model: Any = Eithers()
+            if kind == "fsdp1":
+                model.third, model.inner.third = (
+                    _flat_of(m.third, half) for m in (model, model.inner)
+                )
+                model.inner = _flat_of(model.inner, half)
+                model = _flat_of(model, half)
+            else:
+                policy = (
+                    MixedPrecisionPolicy(torch.bfloat16, torch.float32)
+                    if half
+                    else MixedPrecisionPolicy()
+                )
+                for unit in (model.third, model.inner.third, model.inner, model):
+                    fully_shard(unit, reshard_after_forward=reshard, mp_policy=policy)
+                for unit in (model, model.inner) if kind == "filled" else ():
+                    support.zero_unused_gradients(unit, *parts)
+            optimizer = torch.optim.AdamW(model.parameters(), lr=0.05, weight_decay=0.5)
+            for step in range(8):
+                last = step % micro == micro - 1
+                if kind != "fsdp1":
+                    model.set_requires_gradient_sync(last)
+                with contextlib.nullcontext() if last or kind != "fsdp1" else model.no_sync():
+                    model(
+                        batch(step), (step // micro + dist.get_rank()) % 2
+                    ).square().mean().backward()
+                if last:
+                    optimizer.step()
+                    optimizer.zero_grad()
+                if step == 3:
+                    with torch.no_grad():
+                        model(batch(99), dist.get_rank())
+            if kind == "fsdp1":
+                with FSDP.summon_full_params(model):
+                    ends.append(
+                        {
+                            n.replace("_fsdp_wrapped_module.", ""): p.detach().clone()
+                            for n, p in model.named_parameters()
+                        }
+                    )
+            else:
+                ends.append(whole(model))
+        expected, plain, filled = ends
+        close = 5e-2 if half else 1e-6
+        assert all(expected[name].allclose(filled[name], atol=close) for name in expected)
+        assert not all(expected[name].allclose(plain[name], atol=5e-2) for name in expected)
+
+
+def _flat_of(module: nn.Module, half: bool) -> Any:
+    cast = MixedPrecision(param_dtype=torch.bfloat16, reduce_dtype=torch.float32) if half else None
+    device = torch.device("cpu")
+    return FSDP(module, device_id=device, use_orig_params=True, mixed_precision=cast)
 
 
 @check

@@ -110,3 +110,23 @@ def is_owned_by_root(found: Sequence[Unused], constructor: Constructor, study: S
     if not constructor.may_have("auto_wrap_policy") and study.every_constructor <= {constructor}:
         return True
     return {u.cls.node for u in found} <= {c.node for c in _classes(constructor, study)}
+
+
+def holders(found: Sequence[Unused], constructor: Constructor, study: Study) -> list[str | None]:
+    """How the modules that hold each of the parts are named beside a constructor: by their class's
+    name, empty where that is the model itself; None where the class has no name there."""
+    wrapped = study.values(constructor.wrapped, constructor.module)
+    only = {v.callee for v in wrapped if isinstance(v, Made)}
+    itself = only.pop() if len(only) == len(wrapped) == 1 else None
+    return ["" if u.cls == itself else _class_name(u.cls, constructor) for u in found]
+
+
+def _class_name(cls: Class, constructor: Constructor) -> str | None:
+    """The name of a class that is defined at the top of the constructor's file."""
+    table = constructor.module.table
+    name = cls.node.name
+    scope = table.scope_of(constructor.call).lookup(name)
+    if cls.module is not constructor.module or scope is not table.module:
+        return None
+    bindings = table.module.bindings[name]
+    return name if [b.node for b in bindings] == [cls.node] else None

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ast
 import re
+from collections.abc import Collection
 from dataclasses import dataclass
 
 from fsdp_migrate.analysis.module import Module
@@ -65,6 +66,11 @@ def read(constructor: Constructor, study: Study) -> Device:
     """What the constructor's ``device_id`` says of the device."""
     node = constructor.arguments.get("device_id")
     return NOTHING if node is None else read_value(node, constructor.module, study)
+
+
+def are_on_cpu(models: Collection[Constructor], study: Study) -> bool:
+    """Whether all that models have is on the CPU, by what their ``device_id`` says."""
+    return not study.may_ignore(models) and {read(c, study).certain for c in models} == {"cpu"}
 
 
 def read_value(node: ast.expr, module: Module, study: Study) -> Device:

@@ -319,11 +319,13 @@ def _mesh(plan: ShardPlan, study: Study, shape: Code) -> None:
 
 def _at_run_time(site: Site, plan: ShardPlan, value: ast.expr, study: Study, rule: str) -> Decision:
     """Let a support function choose; the project keeps its names for strategies."""
-    function = plan.support("sharding_kwargs")
+    default = devices.read(plan.constructor, study).is_accelerator
+    told = frozenset() if default else frozenset({"HAS_DEFAULT_DEVICES"})
+    function = plan.support("sharding_kwargs", lacking=told)
     of_group = plan.everywhere.pop("mesh", None)
     mesh = of_group or plan.constructor.arguments.get("device_mesh")
     arguments = [code("{v}", v=value)]
-    if not devices.read(plan.constructor, study).is_accelerator:
+    if not default:
         arguments.append(code("device_type={k}", k=device_code.type_code(plan, study)))
     if mesh is not None:
         arguments.append(code("mesh={m}", m=mesh))

@@ -194,6 +194,8 @@ def install() -> None:
     torch.cuda.nvtx.range = _scope
     # FSDP1 counts the devices of a machine by the type of the one that it computes on.
     torch.cpu.device_count = count
+    # Where parameters are offloaded, it waits on the stream of that device.
+    torch.cpu.Stream.synchronize = _nothing  # type: ignore[attr-defined]
     torch.cuda.nccl.version = _always((2, 21, 5))
     torch.version.cuda = "12.4"
     _accelerator(current)
