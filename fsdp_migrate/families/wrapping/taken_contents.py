@@ -28,6 +28,7 @@ class Contents:
     asked: set[str] = field(default_factory=set)
     function: ast.FunctionDef | None = None  # that makes it
     calls: dict[Constructor, ast.Call] = field(default_factory=dict)  # of that
+    made: ast.Call | ast.Dict | None = None  # what it is before anything is put into it
 
     def __post_init__(self) -> None:
         self.places = defaultdict(list)
@@ -35,6 +36,8 @@ class Contents:
             self.places[entry.name].append((entry.value, self.module))
         certain = {entry.name for entry in self.entries if not entry.is_conditional}
         self.lacking = self.places.keys() - certain
+        displays = (entry.display for entry in self.entries if entry.display is not None)
+        self.made = self.made or next(displays, None)
 
     @property
     def going(self) -> list[Entry]:
