@@ -86,7 +86,7 @@ main()
 
 @pytest.mark.parametrize(
     "words",
-    ["FULL_SHARD", "SHARD_GRAD_OP Block", "FULL_SHARD Block frozen half", "FULL_SHARD Block sync"],
+    ["FULL_SHARD", "SHARD_GRAD_OP Block half", "FULL_SHARD Block frozen", "FULL_SHARD Block sync"],
 )
 def test_trains_the_same(launcher: Launcher, tmp_path: Path, words: str) -> None:
     both = written({"train.py": PROGRAM.encode()}, tmp_path)

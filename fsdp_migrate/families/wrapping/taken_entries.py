@@ -92,16 +92,20 @@ ARGUMENTS = frozenset(fsdp1.CONSTRUCTOR_ARGUMENTS[1:])
 def _give(contents: Contents, spread: dict[Constructor, ast.expr], study: Study) -> None:
     """Let each constructor have the arguments, as expressions that take them out."""
     together = frozenset(spread)
+    assert contents.made is not None  # else it was refused
+    members = {entry.name: entry.value for entry in contents.members}
     place = _place(contents, spread)
     going = tuple((entry, contents.module) for entry in contents.going)
     shared = KeywordDictionary(
-        SETTINGS, (), present(contents.made), (), together, stays=True, place=place, going=going
+        SETTINGS, (), contents.made, (), together, stays=True, place=place, going=going
     )
     for constructor, dictionary in spread.items():
         constructor.dictionary, constructor.spread = shared, dictionary
         constructor.maker = contents.calls.get(constructor) if place is not None else None
         constructor.problem, constructor.is_open = "", False
-        for argument in contents.places:
+        constructor.arguments |= members
+        study.entries |= dict.fromkeys(members.values(), constructor)
+        for argument in (name for name in contents.places if name not in members):
             taken, around = dictionary, constructor.module.table.parents[dictionary]
             if place is not None:
                 taken = ast.copy_location(ast.Name(shared.name), dictionary)

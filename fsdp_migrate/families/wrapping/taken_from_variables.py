@@ -48,4 +48,6 @@ def _of_variable(
     if any(call.lineno <= last for call in calls):
         raise Unreadable("it changes after the call")
     [(_, made), *_] = written_dictionaries.made_by(name, scope)
-    return Contents(module, entries, made=made)
+    contents = Contents(module, entries, made=made)
+    contents.read_members(study)
+    return contents
