@@ -396,6 +396,21 @@ ASKED_FOR = {
         "net = FSDP(net, **params)\n",
         'wrap_classes = params.get("auto_wrap_policy")',
     ),
+    "hybrid sharding over a mesh in one case": (
+        PLAIN.replace("SHARD_GRAD_OP, ignored_states=cfg.frozen", "HYBRID_SHARD, POLICY")
+        .replace("POLICY", "auto_wrap_policy=ModuleWrapPolicy({torch.nn.Linear})")
+        .replace(
+            "    return", "    if cfg.mesh:\n        params['device_mesh'] = cfg.mesh\n    return"
+        ),
+        'sharding_kwargs(params["sharding_strategy"], mesh=params.get("device_mesh"))',
+    ),
+    "a group of those that take rank 0's weights": (
+        PLAIN.replace("ignored_states=cfg.frozen", "sync_module_states=True").replace(
+            "    return",
+            "    if cfg.some:\n        params['process_group'] = cfg.group\n    return",
+        ),
+        'group=params.get("process_group"), group_src=0',
+    ),
     "two calls": (
         CHOSEN.replace('{"device_id": cfg.device}', "{}").replace(
             "    return", "    cfg.teacher = FSDP(cfg.teacher, **params)\n    return"

@@ -94,3 +94,16 @@ def test_trains_the_same(launcher: Launcher, tmp_path: Path, words: str) -> None
     before = launcher.script(both.before, *words.split(), fsdp1="allow")
     after = launcher.script(both.after, *words.split(), fsdp1="forbid")
     assert compare(before, after, tolerance=1e-3 if "half" in words else 1e-5) == 5 * 2
+
+
+@pytest.mark.parametrize("words", ["SHARD_GRAD_OP Block frozen"])
+def test_a_strategy_that_is_written_out_trains_the_same(
+    launcher: Launcher, tmp_path: Path, words: str
+) -> None:
+    chosen, written_out = "getattr(ShardingStrategy, words[0])", "ShardingStrategy.SHARD_GRAD_OP"
+    source = PROGRAM.replace(chosen, written_out)
+    both = written({"train.py": source.encode()}, tmp_path)
+    assert '"reshard_after_forward": False' in both.text()
+    before = launcher.script(both.before, *words.split(), fsdp1="allow")
+    after = launcher.script(both.after, *words.split(), fsdp1="forbid")
+    assert compare(before, after, tolerance=1e-5) == 5 * 2

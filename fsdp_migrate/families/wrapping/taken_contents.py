@@ -68,7 +68,7 @@ class Contents:
 
     def read_members(self, study: Study) -> None:
         """Find the strategies that are written out in what is first made, and nowhere else: each
-        constructor says what they mean."""
+        constructor says what they mean. Hybrid sharding makes a mesh where none is given."""
         self.members = [
             entry
             for entry in self.entries
@@ -77,8 +77,13 @@ class Contents:
             and not entry.is_conditional
             and len(self.places[entry.name]) == 1
             and entry.name not in self.asked
-            and any(map(fsdp1.canonical, study.external(entry.value, self.module)))
+            and self._is_member(entry, study)
         ]
+
+    def _is_member(self, entry: Entry, study: Study) -> bool:
+        names = [*filter(None, map(fsdp1.canonical, study.external(entry.value, self.module)))]
+        is_hybrid = any("HYBRID" in name for name in names)
+        return bool(names) and not (is_hybrid and "device_mesh" in self.lacking)
 
     def put(self, name: str, value: ast.expr, module: Module) -> None:
         """Something else is put there as well, at some time."""
