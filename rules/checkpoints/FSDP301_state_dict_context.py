@@ -2,6 +2,7 @@
 
 import ast
 from collections.abc import Iterable
+from dataclasses import replace
 
 from fsdp_migrate.analysis.flow import access_path
 from fsdp_migrate.analysis.module import Module
@@ -10,17 +11,20 @@ from fsdp_migrate.families.checkpoints import (
     asked_below,
     expressed_settings,
     optimizer_states,
+    own_managers,
+    settings_in_force,
     sharded_files,
     state_dict_contexts,
     state_dict_settings,
 )
-from fsdp_migrate.families.wrapping import stored_models
+from fsdp_migrate.families.wrapping import passed_arguments, stored_models
 from fsdp_migrate.families.wrapping.sharded_parts import sharded_parts
 from fsdp_migrate.fsdp1.site import Site
 from fsdp_migrate.planning.context import Study
 from fsdp_migrate.planning.edits import code
 from fsdp_migrate.planning.forms import AT_EACH_CALL, IN_THE_MODEL, Form
 from fsdp_migrate.planning.model import Constructor, Decision
+from fsdp_migrate.planning.prose import sentences
 from fsdp_migrate.planning.rule import Rule
 from fsdp_migrate.syntax.expressions import first_argument, given_arguments
 from fsdp_migrate.syntax.trees import FUNCTIONS
@@ -39,6 +43,10 @@ SETTINGS = frozenset({"args", "cfg", "config", "configs", "hparams", "settings"}
 MOST = 100  # functions of the project that are looked into
 QUIET_METHODS = frozenset(
     {"train", "eval", "parameters", "named_parameters", "modules", "named_modules", "zero_grad"}
+)
+ELSEWHERE = (
+    "callers outside the given paths that enter {}() have to give get_model_state_dict the "
+    "StateDictOptions that are meant"
 )
 GETS_SHARDS = "if it asks for the model's state, it gets shards now"
 
@@ -65,6 +73,9 @@ def decide(site: Site, study: Study) -> Decision:
         )
     setting = state_dict_settings.read_setting(call, site.module, study)
     place = _item(site, call)
+    own = own_managers.entered(call, site.module, study) if not setting.problem else None
+    if own is not None and not any(_is_felt_in(e, setting, site, study) for e in own[1]):
+        return _without_manager(*own, site, study, models)
     if place is None:
         return _kept(site, study, models)
     statement, index = place
@@ -90,6 +101,53 @@ def decide(site: Site, study: Study) -> Decision:
     if not told and setting.kind == "FULL":
         review = review or _doubt(statement, site, study)
     return study.rewritten(site, RULE.code, message, proposal, models=models, review=review)
+
+
+def _is_felt_in(
+    entered: own_managers.Entered, setting: state_dict_settings.Setting, site: Site, study: Study
+) -> bool:
+    """Whether something in a block that a context manager of the project's is for has to be told
+    the kind of state in another way than by the calls there."""
+    if study.run_time_states and settings_in_force.setters(study):
+        return True
+    statement, call, module = entered.statement, entered.call, entered.module
+    inside = [n for body in statement.body for n in ast.walk(body)]
+    if any(isinstance(n, (ast.Yield, ast.YieldFrom)) for n in inside):
+        return True  # other code runs in it
+    here = replace(site, module=module, node=call, reference=call.func)
+    if setting.kind == "FULL" and _is_felt_elsewhere(statement, call, here, study, is_here=False):
+        return True
+    return asked_below.is_asked_below(statement.body, setting, module, study)
+
+
+def _without_manager(
+    function: ast.FunctionDef,
+    entered: list[own_managers.Entered],
+    site: Site,
+    study: Study,
+    models: Iterable[Constructor],
+) -> Decision:
+    """Remove a context manager of the project's own that did nothing else, with its blocks."""
+    proposal = study.proposal()
+    proposal.delete(site.module, function)
+    proposal.claims.gone.add(function)
+    items: dict[ast.With, list[int]] = {}
+    for each in entered:
+        items.setdefault(each.statement, []).append(each.index)
+    for each in entered:
+        if each.statement in items:
+            proposal.unwrap(each.module, each.statement, *items.pop(each.statement))
+    setting = state_dict_settings.read_setting(site.call, site.module, study)
+    message = f"{function.name}() removed ({setting})"
+    reviews = [sharded_files.review(setting, models, study, site.module)]
+    if passed_arguments.may_be_called_elsewhere(function, site.module):
+        reviews.append(ELSEWHERE.format(function.name))
+    review = "; ".join(filter(None, reviews))
+    if review:
+        proposal.mark(entered[0].module, entered[0].call, RULE.code, sentences(review))
+    return study.rewritten(
+        site, RULE.code, message, proposal, models=models, review=review, marked=True
+    )
 
 
 def _kept(site: Site, study: Study, models: Iterable[Constructor]) -> Decision:

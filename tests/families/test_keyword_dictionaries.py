@@ -22,12 +22,6 @@ def build(net, cfg):
     return FSDP(net, **params)
 """
 OTHERWISE = {
-    "an attribute that is set in between": PLAIN.replace(
-        "    return", "    cfg.frozen = list(net.parameters())\n    return"
-    ),
-    "a name that is bound in between": PLAIN.replace("cfg.frozen)", "cfg)").replace(
-        "    return", "    cfg = []\n    return"
-    ),
     "a change by a method": PLAIN.replace("    return", "    params.update(cfg.more)\n    return"),
     "a change behind an alias": PLAIN.replace(
         "    return", "    other = params\n    other['use_orig_params'] = True\n    return"
@@ -137,8 +131,6 @@ BRANCHES = {
     ),
 }
 OF_ONE_BRANCH = {
-    "what only one has": CHOSEN.replace('{"device_id": cfg.device}', "{}"),
-    "other values": CHOSEN.replace('{"device_id": cfg.device}', '{"device_id": cfg.other}'),
     "a copy": CHOSEN.replace('{"device_id": cfg.device}', "dict(cfg.params)"),
     "the call in a branch": CHOSEN.replace(
         "    else:", "        net.head = FSDP(net.head, **params)\n    else:"
@@ -151,9 +143,6 @@ OF_ONE_BRANCH = {
         "ShardingStrategy.SHARD_GRAD_OP", "cfg.one"
     ).replace("ShardingStrategy.FULL_SHARD", "cfg.other"),
     "one strategy that is not in sight": BOTH.replace("ShardingStrategy.FULL_SHARD", "cfg.other"),
-    "precisions that are made in each": BOTH.replace("_OP)", "_OP, MP)")
-    .replace("_SHARD)", "_SHARD, MP)")
-    .replace("MP", "mixed_precision=MixedPrecision(torch.bfloat16)"),
 }
 OF_ONE_RETURN = {
     "strategies that are not in sight": RETURNED,
@@ -297,7 +286,15 @@ def build(net, cfg):
         params["device_mesh"] = mesh
     return FSDP(net, sharding_strategy=cfg.strategy, **params)
 """
-LACKING = {
+TRIED = (
+    MESH.replace("sharding_strategy=cfg.strategy, ", "")
+    .replace("    if cfg", "    try:\n     if cfg")
+    .replace("        mesh = cfg", "         mesh = cfg")
+    .replace("        params[", "         params[")
+    .replace("    return", "    except OSError:\n        pass\n    return")
+)
+MESH_OF_EITHER = 'sharding_kwargs(cfg.strategy, mesh=params.get("device_mesh"))'
+LACKED = {
     "another value otherwise": MESH.replace("mesh = None", "mesh = cfg.mesh"),
     "a third value": MESH.replace("    return", "    if cfg.flat:\n        mesh = 1\n    return"),
     "an entry under another condition": MESH.replace(
@@ -321,10 +318,6 @@ def build(nets, cfg):
         made.append(net)
     return made
 """,
-    "a try that goes on": MESH.replace("    if cfg", "    try:\n     if cfg")
-    .replace("        mesh = cfg", "         mesh = cfg")
-    .replace("        params[", "         params[")
-    .replace("    return", "    except OSError:\n        pass\n    return"),
     "no None for that argument": MESH.replace('"device_mesh"', '"sync_module_states"'),
 }
 
@@ -337,7 +330,136 @@ def test_what_a_dictionary_lacks_while_its_value_is_none_is_none() -> None:
     assert all(outcome.value != "left" for _, outcome in outcomes(result))
 
 
-@pytest.mark.parametrize("way", LACKING)
-def test_what_it_may_lack_otherwise_is_for_the_running_program(way: str) -> None:
-    _, after = migrate({"train.py": HEAD + LACKING[way]})
-    assert "fully_shard(" not in after["train.py"]
+def test_what_is_put_there_in_a_try_is_for_the_running_program() -> None:
+    is_for_the_running_program(TRIED)
+
+
+@pytest.mark.parametrize("way", LACKED)
+def test_what_it_may_lack_otherwise_is_asked_for_at_the_call(way: str) -> None:
+    result, after = migrate({"train.py": HEAD + LACKED[way]})
+    text = after["train.py"]
+    asked = 'params.get("sync_module_states", False)' if "no None" in way else MESH_OF_EITHER
+    assert asked in text
+    assert "use_orig_params" not in text
+    assert " shard(" not in text
+    assert all(outcome.value != "left" for _, outcome in outcomes(result))
+
+
+FROZEN = 'list(params["ignored_states"] or ())'
+ASKED_FOR = {
+    "an attribute that is set in between": (
+        PLAIN.replace("    return", "    cfg.frozen = list(net.parameters())\n    return"),
+        FROZEN,
+    ),
+    "a name that is bound in between": (
+        PLAIN.replace("cfg.frozen)", "cfg)").replace("    return", "    cfg = []\n    return"),
+        FROZEN,
+    ),
+    "what only one has": (
+        CHOSEN.replace('{"device_id": cfg.device}', "{}"),
+        'device_id = params.get("device_id")',
+    ),
+    "other values": (
+        CHOSEN.replace('{"device_id": cfg.device}', '{"device_id": cfg.other}'),
+        'torch.device(params["device_id"])',
+    ),
+    "precisions that are made in each": (
+        BOTH.replace("_OP)", "_OP, MP)")
+        .replace("_SHARD)", "_SHARD, MP)")
+        .replace("MP", "mixed_precision=MixedPrecision(torch.bfloat16)"),
+        'mp_policy=params["mixed_precision"]',
+    ),
+    "a policy in one case": (
+        PLAIN.replace("ignored_states=cfg.frozen", "device_id=0").replace(
+            "    return",
+            "    if cfg.units:\n"
+            "        params.update(\n"
+            "            auto_wrap_policy=ModuleWrapPolicy(cfg.units), forward_prefetch=True\n"
+            "        )\n"
+            "    return",
+        ),
+        "isinstance(module, wrap_classes or ())",
+    ),
+    "a policy in an empty dictionary": (
+        "def build(net, cfg):\n"
+        "    params = {}\n"
+        "    if cfg.units:\n"
+        "        params['auto_wrap_policy'] = ModuleWrapPolicy(cfg.units)\n"
+        "    return FSDP(net, **params)\n",
+        'wrap_classes = params.get("auto_wrap_policy")',
+    ),
+    "at the top of the file": (
+        "from models import UNITS, net\n\n"
+        "params = {'device_id': 0}\n"
+        "if UNITS:\n"
+        "    params['auto_wrap_policy'] = ModuleWrapPolicy(UNITS)\n"
+        "net = FSDP(net, **params)\n",
+        'wrap_classes = params.get("auto_wrap_policy")',
+    ),
+    "hybrid sharding over a mesh in one case": (
+        PLAIN.replace("SHARD_GRAD_OP, ignored_states=cfg.frozen", "HYBRID_SHARD, POLICY")
+        .replace("POLICY", "auto_wrap_policy=ModuleWrapPolicy({torch.nn.Linear})")
+        .replace(
+            "    return", "    if cfg.mesh:\n        params['device_mesh'] = cfg.mesh\n    return"
+        ),
+        'sharding_kwargs(params["sharding_strategy"], mesh=params.get("device_mesh"))',
+    ),
+    "a group of those that take rank 0's weights": (
+        PLAIN.replace("ignored_states=cfg.frozen", "sync_module_states=True").replace(
+            "    return",
+            "    if cfg.some:\n        params['process_group'] = cfg.group\n    return",
+        ),
+        'group=params.get("process_group"), group_src=0',
+    ),
+    "two calls": (
+        CHOSEN.replace('{"device_id": cfg.device}', "{}").replace(
+            "    return", "    cfg.teacher = FSDP(cfg.teacher, **params)\n    return"
+        ),
+        'params.get("device_id")',
+    ),
+}
+
+
+@pytest.mark.parametrize("way", ASKED_FOR)
+def test_what_is_another_thing_at_the_call_is_asked_for_there(way: str) -> None:
+    source, written = ASKED_FOR[way]
+    result, after = migrate({"train.py": HEAD + source})
+    text = after["train.py"]
+    assert written in text
+    assert "fully_shard(" in text
+    assert " shard(" not in text
+    assert "forward_prefetch" not in text
+    assert all(outcome.value != "left" for _, outcome in outcomes(result))
+
+
+OFFLOADED = """\
+def build(net, cfg):
+    params = {"device_id": cfg.device}
+    if cfg.offload:
+        params["cpu_offload"] = CPUOffload(offload_params=True)
+    return FSDP(net, **params)
+"""
+
+
+def test_an_offload_in_one_case_is_an_entry() -> None:
+    _, after = migrate({"train.py": HEAD + OFFLOADED})
+    assert '    params["offload_policy"] = CPUOffloadPolicy()\n' in after["train.py"]
+    assert "fully_shard(net, **params)" in after["train.py"]
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        pytest.param("if cfg.offload:\n        log(params)", id="read"),
+        pytest.param("for name in cfg.more:\n        params[name] = cfg[name]", id="in a loop"),
+        pytest.param("if cfg.other:\n        params = cfg.params", id="another dictionary"),
+    ],
+)
+def test_an_offload_in_a_dictionary_of_others_is_for_the_running_program(other: str) -> None:
+    is_for_the_running_program(OFFLOADED.replace("    return", f"    {other}\n    return"))
+
+
+def test_memory_for_an_offload_in_one_case_is_not_written_as_an_entry() -> None:
+    source = OFFLOADED.replace("cfg.device}", "cfg.device, 'param_init_fn': cfg.init}")
+    _, after = migrate({"train.py": HEAD + source})
+    assert "offload_policy" not in after["train.py"]

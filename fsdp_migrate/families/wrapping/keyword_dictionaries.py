@@ -33,6 +33,7 @@ from fsdp_migrate.syntax.trees import block_of
 OPTIONAL = frozenset(
     {
         "backward_prefetch",
+        "cpu_offload",
         "forward_prefetch",
         "limit_all_gathers",
         "mixed_precision",
@@ -248,6 +249,8 @@ def check(entries: tuple[Entry, ...], constructors: Collection[Constructor]) -> 
             raise Unreadable(f"it may lack {name}")
         if may_lack and name == "process_group" and "sync_module_states" in {*places, *written}:
             raise Unreadable("over which ranks weights are broadcast depends on a condition")
+        if may_lack and name == "cpu_offload" and "param_init_fn" in {*places, *written}:
+            raise Unreadable("where parameters get memory depends on a condition")
 
 
 def _places(entries: Iterable[Entry]) -> dict[str, list[Entry]]:

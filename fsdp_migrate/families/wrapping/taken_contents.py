@@ -11,6 +11,7 @@ from fsdp_migrate.analysis.module import Module
 from fsdp_migrate.families.wrapping.run_time import OBSOLETE
 from fsdp_migrate.families.wrapping.written_dictionaries import Unreadable
 from fsdp_migrate.fsdp1 import api as fsdp1
+from fsdp_migrate.planning.context import Study
 from fsdp_migrate.planning.model import Constructor, Entry
 
 NEEDLESS = OBSOLETE | {"use_orig_params"}  # in FSDP2, whatever they are
@@ -28,6 +29,8 @@ class Contents:
     asked: set[str] = field(default_factory=set)
     function: ast.FunctionDef | None = None  # that makes it
     calls: dict[Constructor, ast.Call] = field(default_factory=dict)  # of that
+    made: ast.Call | ast.Dict | None = None  # what it is before anything is put into it
+    members: list[Entry] = field(default_factory=list)  # strategies that each constructor says
 
     def __post_init__(self) -> None:
         self.places = defaultdict(list)
@@ -35,19 +38,52 @@ class Contents:
             self.places[entry.name].append((entry.value, self.module))
         certain = {entry.name for entry in self.entries if not entry.is_conditional}
         self.lacking = self.places.keys() - certain
+        displays = (entry.display for entry in self.entries if entry.display is not None)
+        self.made = self.made or next(displays, None)
 
     @property
     def going(self) -> list[Entry]:
-        """The entries that FSDP2 has no use for, if something stays beside each."""
+        """The entries that FSDP2 has no use for in the dictionary, if something stays beside each,
+        or what is first made may be empty."""
         needless = [
             entry
             for entry in self.entries
-            if entry.name in NEEDLESS - self.asked
-            and len(self.places[entry.name]) == 1
-            and not any(isinstance(node, ast.Call) for node in ast.walk(entry.value))
+            if entry in self.members
+            or (
+                entry.name in NEEDLESS - self.asked
+                and len(self.places[entry.name]) == 1
+                and not any(isinstance(node, ast.Call) for node in ast.walk(entry.value))
+            )
+            or (entry.display is self.made and self.is_constant(entry.name))
         ]
         beside = {entry.display for entry in self.entries if entry not in needless}
-        return [entry for entry in needless if entry.display in beside - {None}]
+        return [entry for entry in needless if entry.display in {*beside, self.made} - {None}]
+
+    def is_constant(self, name: str) -> bool:
+        """Whether each constructor says the one constant that the dictionary has for an argument,
+        so that it need not be there."""
+        constants = [v for v, _ in self.places[name] if isinstance(v, ast.Constant)]
+        alone = len(constants) == len(self.places[name]) == 1
+        return alone and name not in self.lacking | self.asked
+
+    def read_members(self, study: Study) -> None:
+        """Find the strategies that are written out in what is first made, and nowhere else: each
+        constructor says what they mean. Hybrid sharding makes a mesh where none is given."""
+        self.members = [
+            entry
+            for entry in self.entries
+            if entry.name == "sharding_strategy"
+            and entry.display is self.made
+            and not entry.is_conditional
+            and len(self.places[entry.name]) == 1
+            and entry.name not in self.asked
+            and self._is_member(entry, study)
+        ]
+
+    def _is_member(self, entry: Entry, study: Study) -> bool:
+        names = [*filter(None, map(fsdp1.canonical, study.external(entry.value, self.module)))]
+        is_hybrid = any("HYBRID" in name for name in names)
+        return bool(names) and not (is_hybrid and "device_mesh" in self.lacking)
 
     def put(self, name: str, value: ast.expr, module: Module) -> None:
         """Something else is put there as well, at some time."""

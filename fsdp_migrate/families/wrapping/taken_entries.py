@@ -1,9 +1,10 @@
 """Arguments in a dictionary that stays as it is: ``FSDP(model, **self.defaults)``.
 
 A function of another file makes it, or one that returns more than it, or it is an attribute of a
-class, or stands at the top of another file. Which arguments it has is read; each of them is written
-at the call as what the dictionary has under its name, ``self.defaults["mixed_precision"]``, and is
-what may be put there, wherever that is done. So each argument's rule answers as for any expression.
+class, or stands at the top of another file, or has some of them under a condition. Which arguments
+it has is read; each of them is written at the call as what the dictionary has under its name,
+``self.defaults["mixed_precision"]``, and is what may be put there, wherever that is done. So each
+argument's rule answers as for any expression.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from fsdp_migrate.families.wrapping import (
     refused_modules,
     shared_functions,
     taken_from_modules,
+    taken_from_variables,
     written_dictionaries,
 )
 from fsdp_migrate.families.wrapping.run_time import CONVERTED
@@ -53,7 +55,12 @@ def register(study: Study) -> None:
         found = keyword_dictionaries.spread_of(constructor, study)
         if found is not None:
             spread[constructor] = found
-    finders = (_of_functions, _of_classes, taken_from_modules.of_modules)
+    finders = (
+        _of_functions,
+        _of_classes,
+        taken_from_modules.of_modules,
+        taken_from_variables.of_variables,
+    )
     for constructors, read in (each for find in finders for each in find(spread, study)):
         try:
             contents = read()
@@ -73,8 +80,7 @@ def _check(contents: Contents, constructors: Iterable[Constructor], study: Study
     if any(refused_modules.refusal(each, study) is not None for each in constructors):
         raise Unreadable("one of the modules takes no fully_shard")
     written = {name for constructor in constructors for name in constructor.arguments}
-    displays = [entry for entry in contents.entries if entry.display is not None]
-    if not displays or not contents.places.keys() <= ARGUMENTS - written:
+    if contents.made is None or not contents.places.keys() <= ARGUMENTS - written:
         raise Unreadable("it does not have each argument once")
     if contents.asked & ASKED:
         raise Unreadable("something else asks for what will be another thing")
@@ -86,17 +92,20 @@ ARGUMENTS = frozenset(fsdp1.CONSTRUCTOR_ARGUMENTS[1:])
 def _give(contents: Contents, spread: dict[Constructor, ast.expr], study: Study) -> None:
     """Let each constructor have the arguments, as expressions that take them out."""
     together = frozenset(spread)
-    made = next(entry.display for entry in contents.entries if entry.display is not None)
+    assert contents.made is not None  # else it was refused
+    members = {entry.name: entry.value for entry in contents.members}
     place = _place(contents, spread)
     going = tuple((entry, contents.module) for entry in contents.going)
     shared = KeywordDictionary(
-        SETTINGS, (), made, (), together, stays=True, place=place, going=going
+        SETTINGS, (), contents.made, (), together, stays=True, place=place, going=going
     )
     for constructor, dictionary in spread.items():
         constructor.dictionary, constructor.spread = shared, dictionary
         constructor.maker = contents.calls.get(constructor) if place is not None else None
         constructor.problem, constructor.is_open = "", False
-        for argument in contents.places:
+        constructor.arguments |= members
+        study.entries |= dict.fromkeys(members.values(), constructor)
+        for argument in (name for name in contents.places if name not in members):
             taken, around = dictionary, constructor.module.table.parents[dictionary]
             if place is not None:
                 taken = ast.copy_location(ast.Name(shared.name), dictionary)
