@@ -8,7 +8,7 @@ from fsdp_migrate.analysis.module import Module
 from fsdp_migrate.families.modules.class_lists import decide_listed_class, is_checked_elsewhere
 from fsdp_migrate.families.modules.class_patterns import decide_class_pattern
 from fsdp_migrate.families.modules.fsdp2_branches import decide_branch, decide_version_test
-from fsdp_migrate.families.modules.inside_wrappers import wrapper_of
+from fsdp_migrate.families.modules.inside_wrappers import said_of_question
 from fsdp_migrate.families.modules.isinstance_tests import decide_passed_over, decide_taken_off
 from fsdp_migrate.families.modules.quoted_annotations import NEW_NAMES, decide_quoted_annotation
 from fsdp_migrate.fsdp1 import model_attributes
@@ -45,12 +45,6 @@ RULE = Rule(
         "quoted annotation",
     ),
     finders=(Finder(110, _attribute_checks),),
-)
-
-
-INSIDE = (
-    "this was false of the module in FSDP1's wrapper, and fully_shard makes the module itself an "
-    "FSDPModule"
 )
 
 
@@ -137,8 +131,8 @@ def decide(site: Site, study: Study) -> Decision:
         proposal.replace(site.module, site.mention, code("{n}", n=name))
     review = ""
     if kind is ConstructKind.ISINSTANCE and isinstance(site.node, ast.Call):
-        inside = old == FSDP and wrapper_of(site.node.args[0], study, site.module) is not None
-        review = INSIDE if inside else ""
+        asked = site.node.args[0]
+        review = said_of_question(asked, study, site.module) if old == FSDP else ""
     return study.rewritten(site, RULE.code, new, proposal, models=models, review=review)
 
 

@@ -4,6 +4,7 @@ import ast
 
 from fsdp_migrate.families.modules import unit_attributes, unseen_models
 from fsdp_migrate.families.modules.inner_modules import decide_inner_module
+from fsdp_migrate.families.modules.inside_wrappers import AMONG, may_be_inside
 from fsdp_migrate.families.modules.process_groups import METHODS, decide_group
 from fsdp_migrate.families.names.prefix_strings import (
     decide_clean_tensor_name,
@@ -99,4 +100,6 @@ def _modules(site: Site, study: Study) -> Decision:
         name = next(n for n in ("module", "unit", "m", name) if n not in read)
     new = code("[{v} for {v} in {m}.modules() if isinstance({v}, {k})]", v=name, m=model, k=kind)
     proposal.replace(site.module, call, new)
-    return study.rewritten(site, RULE.code, "the FSDPModules", proposal, models=models)
+    review = AMONG if may_be_inside(model, study, site.module) else ""
+    message = "the FSDPModules"
+    return study.rewritten(site, RULE.code, message, proposal, models=models, review=review)

@@ -9,6 +9,7 @@ from fsdp_migrate.families.modules import (
     exact_classes,
     wrapper_names,
 )
+from fsdp_migrate.families.modules.inside_wrappers import said_of_question
 from fsdp_migrate.families.wrapping import model_contents
 from fsdp_migrate.fsdp1.api import FSDP, PACKAGE
 from fsdp_migrate.fsdp1.site import Site
@@ -137,7 +138,8 @@ def _wrapper(
         joined = "and" if test.is_negated else "or"
         new = code("{t} {j} {n}", t=_of_others(test), j=joined, n=new)
     proposal.replace(site.module, site.expression, new)
-    return study.rewritten(site, RULE.code, "isinstance", proposal, models=models)
+    review = said_of_question(test.subject, study, site.module)
+    return study.rewritten(site, RULE.code, "isinstance", proposal, models=models, review=review)
 
 
 def _of_others(test: exact_classes.Test) -> Code:
@@ -169,7 +171,8 @@ def _part_of_name(site: Site, models: frozenset[Constructor], study: Study) -> D
         joined = "and" if test.is_negated else "or"
         new = code("{t} {j} {n}", t=test.node, j=joined, n=new)
     proposal.replace(site.module, site.expression, new)
-    return study.rewritten(site, RULE.code, "isinstance", proposal, models=models)
+    review = said_of_question(test.subject, study, site.module)
+    return study.rewritten(site, RULE.code, "isinstance", proposal, models=models, review=review)
 
 
 def _is_alone(test: class_texts.PartTest, study: Study) -> bool:

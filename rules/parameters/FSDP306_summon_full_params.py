@@ -13,12 +13,15 @@ from fsdp_migrate.families.training_loop.training_before import only_model_was_t
 from fsdp_migrate.families.wrapping import gathered
 from fsdp_migrate.families.wrapping.computing_methods import Methods
 from fsdp_migrate.families.wrapping.entry_methods import entries
+from fsdp_migrate.fsdp1.references import enclosing_function
 from fsdp_migrate.fsdp1.site import Site
+from fsdp_migrate.fsdp1.unwrapping import INNER
 from fsdp_migrate.planning.context import Study
 from fsdp_migrate.planning.edits import code, join
 from fsdp_migrate.planning.model import Constructor, Decision
 from fsdp_migrate.planning.rule import Rule
-from fsdp_migrate.syntax.expressions import bind_arguments
+from fsdp_migrate.syntax.expressions import bind_arguments, names_in
+from fsdp_migrate.syntax.trees import walk
 
 RULE = Rule(
     code="FSDP306",
@@ -54,6 +57,8 @@ def decide(site: Site, study: Study) -> Decision:
         for name, value in bound.items()
         if name != "module" and not (name == "recurse" and _is(True, value, site, study))
     }
+    if _is_trained(site, study, runs=runs):
+        return study.left(site, RULE.code, TRAINED, TRAIN_OUTSIDE, models=models, quiet=True)
     if runs and not flags.keys() <= {"recurse", "writeback"}:
         return _left(site, "the block runs the model, on parameters elsewhere", models, study)
     if runs:
@@ -140,6 +145,11 @@ def _without_context(
     return study.rewritten(site, RULE.code, message, proposal, models=models)
 
 
+TRAINED = (
+    "the model is trained on whole parameters here, whose gradients FSDP1 took out of the block by "
+    "itself, or lost; FSDP2 knows gradients of its own parameters alone"
+)
+TRAIN_OUTSIDE = "call the model outside of the block where it is trained"
 LOWERED = "under mixed precision the model runs on parameters in param_dtype here, FSDP1 had fp32"
 
 
@@ -169,6 +179,43 @@ def _runs_model(site: Site, study: Study) -> bool | None:
                 if study.models(called, site.module):
                     return True
     return False
+
+
+def _is_trained(site: Site, study: Study, *, runs: bool) -> bool:
+    """Whether a backward goes through a forward of the block: in there, or behind it."""
+    for statement in _entered(site, study):
+        module = site.module if statement in site.module.table.parents else None
+        if module is None:
+            continue  # of another file, which makes the context here
+        calls = [n for s in statement.body for n in walk(s) if isinstance(n, ast.Call)]
+        if not runs and not any(_calls_inner(call, study, module) for call in calls):
+            continue
+        stored = {n for s in statement.body for n in _stored(s)}
+        function = enclosing_function(module, statement)
+        for call in (n for n in walk(function) if isinstance(n, ast.Call)):
+            match call.func:
+                case ast.Attribute(value=loss, attr="backward"):
+                    if call in calls or stored & names_in(loss):
+                        return True
+    return False
+
+
+def _calls_inner(call: ast.Call, study: Study, module: Module) -> bool:
+    """``model.module(x)``"""
+    inner = call.func
+    return (
+        isinstance(inner, ast.Attribute)
+        and inner.attr in INNER
+        and study.traced(inner.value, module)
+    )
+
+
+def _stored(statement: ast.stmt) -> set[str]:
+    return {
+        node.id
+        for node in walk(statement)
+        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)
+    }
 
 
 def _method_runs(called: ast.Attribute, site: Site, study: Study) -> bool:

@@ -9,6 +9,7 @@ from fsdp_migrate.families.parameters import (
     assigned_data,
     gathered_gradients,
     parameter_hooks,
+    parameter_numbers,
     parameter_uses,
     picked_parameters,
     taken_copies,
@@ -95,6 +96,7 @@ RULE = Rule(
     ),
     finders=(
         Finder(60, parameter_uses.find_parameter_uses),
+        Finder(61, parameter_numbers.find_in_functions),
         Finder(62, find_communicated),
         Finder(65, picked_parameters.find_picked_parameters),
         Finder(70, writes.find_parameter_writes),

@@ -102,3 +102,58 @@ def test_what_was_no_wrapper_is_one_now() -> None:
     after = program("isinstance(net, FSDP)")
     assert after.count("TODO(fsdp-migrate FSDP404)") == 1
     assert after.count("isinstance(net, FSDPModule)") == 2
+
+
+OWN = """\
+from torch import nn
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+
+def found(module):
+    return [m for m in module.modules() if isinstance(m, FSDP)]
+
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer = LAYER
+        self.known = isinstance(self, FSDP)
+
+    def forward(self, x):
+        return self.layer(x) * (ASKED)
+
+
+def main():
+    net = Net()
+    model = WRAPPED
+    return model, sum(isinstance(m, FSDP) for m in model.modules())
+"""
+ASKED = [
+    "isinstance(self, FSDP)",
+    "sum(isinstance(m, FSDP) for m in self.modules())",
+    "sum(isinstance(m, FSDP) for n, m in self.named_modules())",
+    "len(found(self))",
+    "len(FSDP.fsdp_modules(self))",
+    "sum(type(m).__name__ == 'FullyShardedDataParallel' for m in self.modules())",
+]
+
+
+def own(asked: str, layer: str, wrapped: str) -> str:
+    text = OWN.replace("LAYER", layer).replace("ASKED", asked).replace("WRAPPED", wrapped)
+    return rewritten(text)
+
+
+@pytest.mark.parametrize("asked", ASKED)
+def test_what_a_wrapped_module_asks_of_itself_is_marked(asked: str) -> None:
+    text = own(asked, "nn.Linear(4, 4)", "FSDP(net)")
+    assert text.count("# TODO") == 1
+
+
+@pytest.mark.parametrize("asked", ASKED)
+def test_a_module_whose_parts_alone_are_wrapped_sees_no_other_units(asked: str) -> None:
+    assert "# TODO" not in own(asked, "FSDP(nn.Linear(4, 4))", "net")
+
+
+def test_a_module_that_a_policy_may_wrap_is_marked() -> None:
+    wrapped = "FSDP(nn.Sequential(net, net), auto_wrap_policy=size_based)"
+    assert "was false of the module" in own(ASKED[0], "nn.Linear(4, 4)", wrapped)

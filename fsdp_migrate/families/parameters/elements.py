@@ -1,7 +1,7 @@
 """The lists that a variable comes from, also where it was handed to another function.
 
 Of ``t`` in ``def reduce(t): dist.all_reduce(t)`` it is ``group["params"]``, if some caller has
-``for p in group["params"]: reduce(p.grad)``.
+``for p in group["params"]: reduce(p.grad)``, or ``map(reduce, group["params"])``.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import ast
 from collections.abc import Iterator
 
 from fsdp_migrate.analysis.module import Module
+from fsdp_migrate.families.training_loop import applied_functions
 from fsdp_migrate.families.training_loop.listed_parts import PARTS
 from fsdp_migrate.planning.context import Study
 from fsdp_migrate.syntax.expressions import last_name
@@ -79,3 +80,4 @@ def _given_by_callers(
         argument = caller.argument(function, parameter.arg)
         if argument is not None:
             yield from lists_of(argument, study, caller.module, depth)
+    yield from applied_functions.given_each(function, parameter.arg, study)

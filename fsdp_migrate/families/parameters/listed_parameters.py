@@ -11,7 +11,8 @@ from fsdp_migrate.analysis.flow import access_path
 from fsdp_migrate.analysis.module import Module
 from fsdp_migrate.analysis.values import Generated, Value
 from fsdp_migrate.families.parameters.parameter_loops import AROUND, METHODS
-from fsdp_migrate.families.training_loop import reductions
+from fsdp_migrate.families.training_loop import applied_functions, reductions
+from fsdp_migrate.families.training_loop.listed_parts import PARTS
 from fsdp_migrate.fsdp1.references import enclosing_function
 from fsdp_migrate.planning.context import Study
 from fsdp_migrate.syntax.expressions import last_name, names_in
@@ -51,7 +52,7 @@ def _parameters_in(node: ast.expr, study: Study, module: Module, depth: int) -> 
         if isinstance(node.func, ast.Attribute) and node.func.attr in METHODS:
             yield node.func, module
             return
-        if getattr(node.func, "id", "") in {*AROUND, "dict"}:
+        if getattr(node.func, "id", "") in {*AROUND, "dict"} or _gives_parts(node, study, module):
             for argument in node.args:
                 yield from parameters_in(argument, study, module, depth)
             return
@@ -108,6 +109,19 @@ def _parameters_in(node: ast.expr, study: Study, module: Module, depth: int) -> 
                 yield from _filled_items(node.value, study, module, depth - 1)
     for each in inner:
         yield from parameters_in(each, study, module, depth)
+
+
+def _gives_parts(call: ast.Call, study: Study, module: Module) -> bool:
+    """Whether ``map`` gives parameters, or what has all of their elements: ``map(lambda p: p.grad,
+    model.parameters())``, ``map(attrgetter("grad"), model.parameters())``."""
+    match call:
+        case ast.Call(func=ast.Name(id=applied_functions.MAP), args=[ast.Lambda() as each, _]):
+            names = {a.arg for a in each.args.args[:1]}
+            return bool(reductions.reduced_parts(each.body, names))
+        case ast.Call(func=ast.Name(id=applied_functions.MAP), args=[function, _]):
+            name, is_attribute = applied_functions.named(function, study, module)
+            return name in (PARTS if is_attribute else reductions.ELEMENTWISE)
+    return False
 
 
 def _flattened(node: ast.expr, study: Study, module: Module, depth: int) -> Iterator[Held]:

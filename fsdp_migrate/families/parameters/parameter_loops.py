@@ -76,12 +76,13 @@ def _applied(
     call: ast.AST, iterated: ast.AST, module: Module
 ) -> tuple[ast.expr, Sequence[ast.AST], ast.expr] | None:
     """As :func:`loop_over`, of a function that is called for each: ``map(lambda p: p.norm(), ps)``,
-    ``functools.reduce(lambda total, p: total + p.norm(), ps)``."""
+    ``functools.reduce(lambda total, p: total + p.norm(), ps)``, ``starmap(lambda n, p: p, named)``.
+    """
     match call:
         case ast.Call(func=ast.Name(id="map"), args=[function, given]) if given is iterated:
             place = 0
         case ast.Call(args=[function, given, *_]) if given is iterated:
-            if last_name(call.func) != "reduce":
+            if last_name(call.func) not in {"reduce", "starmap"}:
                 return None
             place = 1
         case _:

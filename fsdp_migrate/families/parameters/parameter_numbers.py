@@ -7,18 +7,21 @@ from collections.abc import Iterator, Sequence
 from itertools import pairwise
 
 from fsdp_migrate.analysis.module import Module
-from fsdp_migrate.families.parameters import value_reads
+from fsdp_migrate.families.parameters import elements, value_reads
 from fsdp_migrate.families.parameters.parameter_loops import loop_over
-from fsdp_migrate.families.parameters.parameter_owners import models_concerned
+from fsdp_migrate.families.parameters.parameter_owners import models_concerned, models_of_list
 from fsdp_migrate.families.parameters.value_reads import Read
 from fsdp_migrate.families.training_loop import reductions
+from fsdp_migrate.families.wrapping.gathered import is_gathered
 from fsdp_migrate.fsdp1.construct import Construct
+from fsdp_migrate.fsdp1.references import enclosing_function
 from fsdp_migrate.fsdp1.site import Site
 from fsdp_migrate.planning.context import Study
 from fsdp_migrate.planning.edits import code
 from fsdp_migrate.planning.model import Decision
 from fsdp_migrate.syntax.expressions import last_name, names_in
 from fsdp_migrate.syntax.kinds import of_kind
+from fsdp_migrate.syntax.scopes import Kind
 from fsdp_migrate.syntax.trees import FUNCTIONS, walk
 
 RULE = "FSDP408"
@@ -37,25 +40,75 @@ def find_numbers(
     if loop is None:
         return
     target, region, whole = loop
+    if isinstance(whole, ast.Call) and not isinstance(whole.args[0], ast.Lambda):
+        return  # a function that is called for each is asked by itself
+    variables = _variables(iterated, target, module)
+    yield from _numbers(names_in(target), variables, region, whole, receiver, study, module)
+
+
+def find_in_functions(study: Study, module: Module) -> Iterator[Site]:
+    """Sites for numbers that a function computes of a parameter or gradient that it is given."""
+    if not study.constructors:
+        return
+    calls = module.table.calls_by_name.of(reductions.REDUCING - reductions.OF_LISTS)
+    functions = dict.fromkeys(enclosing_function(module, call) for call in calls)
+    for function in functions:
+        if not isinstance(function, (ast.FunctionDef, ast.AsyncFunctionDef)):
+            continue
+        arguments = function.args
+        every = (*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs)
+        found = reductions.find_reductions({a.arg for a in every}, function.body, study, module)
+        receivers: dict[str, ast.expr] = {}
+        for base in (base for reduction in found for base in reduction.bases):
+            variable = elements.variable_of(base)
+            if not isinstance(variable, ast.Name) or variable.id in receivers:
+                continue
+            kinds = {d.kind for d in study.defined_by(variable, module)}
+            if kinds and Kind.ELEMENT not in kinds and _is_of_list(variable, study, module):
+                receivers[variable.id] = variable
+        for name, receiver in receivers.items():
+            if not is_gathered(function, study, module):
+                region = function.body
+                yield from _numbers({name}, {name}, region, None, receiver, study, module)
+
+
+def _is_of_list(variable: ast.expr, study: Study, module: Module) -> bool:
+    lists = elements.lists_of(variable, study, module)
+    return any(models_of_list(each, study, where) for each, where in lists)
+
+
+def _numbers(
+    names: set[str],
+    variables: set[str],
+    region: Sequence[ast.AST],
+    whole: ast.expr | ast.stmt | None,
+    receiver: ast.expr,
+    study: Study,
+    module: Module,
+) -> Iterator[Site]:
+    """Sites for numbers of what variables hold: where they are computed, or one for the loop."""
     read_here: set[ast.expr] = set()
-    single = False
-    for reduction in reductions.find_reductions(names_in(target), region, study, module):
+    single: ast.expr | None = None
+    for reduction in reductions.find_reductions(names, region, study, module):
         if reductions.is_number(reduction.node, module):
             continue
         if reductions.is_reduced(reduction.node, study, module):
             read_here.add(reduction.node)
             yield Site(REDUCED, module, reduction.node, reduction.node, receiver)
         else:
-            single = True
-    found = value_reads.find_reads(_variables(iterated, target, module), region, study, module)
+            single = single or reduction.node
+    found = value_reads.find_reads(variables, region, study, module)
     for each in found:
         if each.read is Read.VALUES:
             yield Site(VALUES, module, each.node, each.node, receiver)
     for kind, construct in ((Read.NUMBER, NUMBER), (Read.OWN, OWN)):
-        read = [e for e in found if e.read is kind and e.node not in read_here]
-        single |= not all(kind is Read.OWN and _adds_up(each, study, module) for each in read)
-        if single:
-            yield Site(construct, module, whole, whole, receiver)
+        for each in found:
+            if single is None and each.read is kind and each.node not in read_here:
+                adds_up = kind is Read.OWN and _adds_up(each, study, module)
+                single = None if adds_up else each.node
+        if single is not None:
+            node = whole or single
+            yield Site(construct, module, node, node, receiver)
             return
 
 

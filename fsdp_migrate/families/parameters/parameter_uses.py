@@ -50,6 +50,7 @@ from fsdp_migrate.families.parameters.parameter_owners import (
 from fsdp_migrate.families.parameters.single_parameters import find_single_reads
 from fsdp_migrate.families.parameters.stepped_parameters import find_stepped
 from fsdp_migrate.families.training_loop import reductions
+from fsdp_migrate.families.training_loop.applied_functions import MAP
 from fsdp_migrate.families.wrapping import strategies
 from fsdp_migrate.families.wrapping.gathered import is_discarded, is_gathered
 from fsdp_migrate.fsdp1.references import enclosing_function
@@ -260,7 +261,8 @@ def _iterated(study: Study, module: Module) -> Iterator[ast.expr]:
         of_items = isinstance(call.func, ast.Attribute) and call.func.attr in ITEMS
         of_variable = isinstance(call.func, ast.Name) and call.func.id not in AROUND
         plain = (of_items or of_variable) and not call.args and not call.keywords
-        if plain or last_name(call.func) in yielding:
+        name = last_name(call.func)
+        if plain or name in yielding or (name == MAP and isinstance(table.parents[call], LOOPED)):
             yield call
 
 

@@ -24,6 +24,7 @@ from fsdp_migrate.families.parameters.parameter_loops import (
 )
 from fsdp_migrate.families.parameters.parameter_owners import sharded
 from fsdp_migrate.families.parameters.writes import LATE
+from fsdp_migrate.families.training_loop import applied_functions, reductions
 from fsdp_migrate.families.training_loop.early_optimizers import is_optimizer_name
 from fsdp_migrate.families.training_loop.gathered_roots import (
     may_be_evaluated,
@@ -41,7 +42,7 @@ from fsdp_migrate.fsdp1.references import enclosing_function
 from fsdp_migrate.fsdp1.site import Site
 from fsdp_migrate.planning.context import Study
 from fsdp_migrate.planning.model import Decision
-from fsdp_migrate.syntax.expressions import last_name, names_in
+from fsdp_migrate.syntax.expressions import given_arguments, last_name, names_in
 from fsdp_migrate.syntax.trees import walk
 
 RULE = "FSDP408"
@@ -95,12 +96,41 @@ def _use(node: ast.expr, study: Study, module: Module, depth: int) -> Construct 
         names = names_in(target)
         if changes_in_place(names, region):
             return None if isinstance(whole, ast.stmt) and depth == DEEPEST else CHANGED
-        copies = (n for part in region for n in walk(part) if isinstance(n, ast.Call))
-        taken = any(last_name(n.func) in COPYING and names & names_in(n) for n in copies)
+        calls = [n for part in region for n in walk(part) if isinstance(n, ast.Call)]
+        taken = any(last_name(n.func) in COPYING and names & names_in(n) for n in calls)
         shards = taken or value_reads.needs_shards(names, region, study, module)
+        shards = shards or any(_needed_in(n, names, study, module) for n in calls)
         return COPIED if shards else None
     call = _call_given(node, module)
     return _of_call(call, node, study, module, depth) if call is not None else None
+
+
+def _needed_in(call: ast.Call, names: set[str], study: Study, module: Module) -> bool:
+    """Whether a function of the project that is given a loop's variable needs all of them sharded,
+    or none."""
+    given = [a for a in given_arguments(call) if isinstance(a, ast.Name) and a.id in names]
+    for value in study.values(call.func, module) if given else ():
+        node = value.node
+        if isinstance(value, Function) and isinstance(node, ast.FunctionDef):
+            bound = value.owner is not None
+            every = [a.arg for a in (*node.args.posonlyargs, *node.args.args)]
+            held = {n for n in every if study.tracer.argument(call, node, n, bound=bound) in given}
+            if value_reads.needs_shards(held, node.body, study, value.module):
+                return True
+    return False
+
+
+def _is_needed_by_each(call: ast.Call, study: Study, module: Module) -> bool:
+    """As :func:`_needed_in`, of what ``map`` calls."""
+    function = call.args[0]
+    name, _ = applied_functions.named(function, study, module)
+    if name in reductions.REDUCING:
+        return reductions.is_reduced(call, study, module)
+    return any(
+        value_reads.needs_shards({a.arg for a in f.node.args.args}, f.node.body, study, f.module)
+        for f in study.values(function, module)
+        if isinstance(f, Function) and isinstance(f.node, ast.FunctionDef)
+    )
 
 
 def _call_given(node: ast.expr, module: Module) -> ast.Call | None:
@@ -122,6 +152,8 @@ def _of_call(
     call: ast.Call, given: ast.expr, study: Study, module: Module, depth: int
 ) -> Construct | None:
     name = last_name(call.func)
+    if name == applied_functions.MAP:
+        return COPIED if _is_needed_by_each(call, study, module) else None
     if name in COPYING:
         return COPIED  # deepcopy(list(model.parameters()))
     callees = study.values(call.func, module)

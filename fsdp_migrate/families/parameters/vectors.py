@@ -17,10 +17,12 @@ from fsdp_migrate.families.parameters.parameter_owners import (
     models_looped_over,
     models_of_list,
 )
+from fsdp_migrate.families.training_loop import applied_functions
 from fsdp_migrate.families.training_loop.gathered_roots import may_stay_gathered, reshard_line
 from fsdp_migrate.families.training_loop.reductions import (
     MODULES,
     OF_LISTS,
+    REDUCING,
     is_reduced,
     reduced_parts,
 )
@@ -72,23 +74,37 @@ def find_flattened_parameters(study: Study, module: Module) -> Iterator[Site]:
 
 def find_norms_of_lists(study: Study, module: Module) -> Iterator[Site]:
     """A site for every norm of a list of parameters or gradients that stands under a name."""
-    for call in module.table.calls_by_name.of(OF_LISTS):
-        given = call.args[0] if call.args else None
-        if not isinstance(given, (ast.Name, ast.Attribute)):
-            continue  # what is written at the call is asked about with its loop
-        names = {f"{owner}{last_name(call.func)}" for owner in MODULES}
-        if names.isdisjoint(study.external(call.func, module)):
+    for call in module.table.calls_by_name.of({*OF_LISTS, applied_functions.MAP}):
+        given = call.args[-1] if call.args else None
+        if last_name(call.func) == applied_functions.MAP:
+            if len(call.args) != 2 or not _is_reduction(call.args[0], study, module):
+                continue
+        elif not {f"{m}{last_name(call.func)}" for m in MODULES} & study.external(
+            call.func, module
+        ):
             continue
+        else:
+            given = call.args[0] if call.args else None
+        if given is None or isinstance(given, (ast.ListComp, ast.GeneratorExp)):
+            continue  # what is written at the call is asked about with its loop
         if models_of_list(given, study, module) and not is_gathered(call, study, module):
             construct = NORMS if is_reduced(call, study, module) else NUMBER
             yield Site(construct, module, call, call, given)
+
+
+def _is_reduction(function: ast.expr, study: Study, module: Module) -> bool:
+    name, is_attribute = applied_functions.named(function, study, module)
+    return not is_attribute and name in REDUCING - OF_LISTS
 
 
 def decide_norms(site: Site, study: Study) -> Decision:
     """Give the program this rank's norms, because it adds those of all ranks up."""
     given, proposal = present(site.receiver), study.proposal()
     function = proposal.support(site.module, "own_part", given)
-    proposal.replace(site.module, given, code("list(map({f}, {g}))", f=function, g=given))
+    each = "map({f}, {g})"
+    if last_name(site.call.func) != applied_functions.MAP:
+        each = f"list({each})"
+    proposal.replace(site.module, given, code(each, f=function, g=given))
     message = "of this rank's part, which the program adds up"
     models = models_concerned(site, study)
     return study.rewritten(site, RULE, message, proposal, models=models)

@@ -14,7 +14,8 @@ from dataclasses import dataclass
 
 from fsdp_migrate.analysis.flow import access_path
 from fsdp_migrate.analysis.module import Module
-from fsdp_migrate.analysis.values import Function
+from fsdp_migrate.analysis.values import External, Function
+from fsdp_migrate.families.training_loop import applied_functions
 from fsdp_migrate.families.training_loop.listed_parts import PARTS, listed
 from fsdp_migrate.fsdp1 import references
 from fsdp_migrate.planning.context import Study
@@ -87,13 +88,28 @@ def find_reductions(
 def _reduces_anything(region: Sequence[ast.AST], module: Module) -> bool:
     """Whether some call in a region has the name of a reduction."""
     table = module.table
-    calls = table.calls_by_name.of(REDUCING)
+    calls = [*table.calls_by_name.of({*REDUCING, *renamed(module)})]
     parts = set(region) if calls else set()
     return any(
         not parts.isdisjoint((call, *table.ancestors(call)))
         for call in calls
         if any(_is_on_lines(call, part) for part in parts)
     )
+
+
+def renamed(module: Module) -> dict[str, str]:
+    """What a file calls reductions of torch's: ``size`` of ``size = torch.linalg.vector_norm``."""
+    table = module.table
+    found = {
+        b.name: b.qualified.rpartition(".")[2]
+        for b in table.imports
+        if b.qualified.startswith(MODULES)
+    }
+    for attribute in table.attributes_by_name.of(NORMS):
+        match table.parents[attribute]:
+            case ast.Assign(targets=[ast.Name(id=name)], value=value) if value is attribute:
+                found[name] = attribute.attr
+    return {name: of for name, of in found.items() if name != of and of in REDUCING}
 
 
 def _is_on_lines(call: ast.Call, part: ast.AST) -> bool:
@@ -134,6 +150,8 @@ def _read(call: ast.Call, names: Collection[str], study: Study, module: Module) 
     method = call.func
     if isinstance(method, ast.Name) and method.id in NORMS | OF_LISTS:
         name = method.id
+    elif isinstance(method, ast.Name) and method.id in (others := renamed(module)):
+        name = others[method.id]
     elif isinstance(method, ast.Attribute):
         name = method.attr
     else:
@@ -143,9 +161,7 @@ def _read(call: ast.Call, names: Collection[str], study: Study, module: Module) 
     listed = _listed(call, names) if name in OF_LISTS else []
     of_method = reduced_parts(method.value, names) if isinstance(method, ast.Attribute) else []
     given = reduced_parts(call.args[0], names) if call.args and not of_method else []
-    if (given or listed) and not any(
-        q == f"{m}{name}" for q in study.external(method, module) for m in MODULES
-    ):
+    if (given or listed) and not _is_torchs(method, name, study, module):
         return None
     found = of_method or given or listed
     if not found:
@@ -161,6 +177,13 @@ def _read(call: ast.Call, names: Collection[str], study: Study, module: Module) 
     root = name in NORMS | OF_LISTS and not infinite
     root = root and not any(isinstance(o, ast.Constant) and o.value == 1 for o in order)
     return Reduction(call, tuple(found), name in EXTREMES or infinite, name == "mean", root)
+
+
+def _is_torchs(function: ast.expr, name: str, study: Study, module: Module) -> bool:
+    names = set(study.external(function, module))
+    if not names:  # of a name that is given the function
+        names = {v.name for v in study.values(function, module) if isinstance(v, External)}
+    return not names.isdisjoint({f"{owner}{name}" for owner in MODULES})
 
 
 def _listed(call: ast.Call, names: Collection[str]) -> list[ast.expr]:
@@ -265,7 +288,8 @@ class _Following:
         powers = [position(node) for node in nodes if _is_power(node, held, start)]
         for node in nodes:
             if isinstance(node, ast.Call) and self._call(node, held, start, module, depth):
-                self.raised |= any(place <= (node.end_lineno or node.lineno, 0) for place in powers)
+                end = node.end_lineno or node.lineno, node.end_col_offset or node.col_offset
+                self.raised |= any(place <= end for place in powers)
                 return True
         self.raised |= bool(powers)
         returned = any(
@@ -273,9 +297,10 @@ class _Following:
             for n in nodes
         )
         if returned and isinstance(around, (ast.FunctionDef, ast.AsyncFunctionDef)):
-            for caller in self.study.tracer.callers(around, module):
-                call = caller.call
-                if self.reduces(call, frozenset(), caller.module, call, depth - 1):
+            calls = [(c.call, c.module) for c in self.study.tracer.callers(around, module)]
+            applied = applied_functions.applications(around, self.study)
+            for call, where in [*calls, *((c, m) for c, m, _ in applied)]:
+                if self.reduces(call, frozenset(), where, call, depth - 1):
                     return True
         own = frozenset(name for name in held if name.startswith("self."))
         owner = module.table.parents.get(around)
