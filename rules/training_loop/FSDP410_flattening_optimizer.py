@@ -1,6 +1,6 @@
 """Leave optimizers whose steps fail on sharded parameters."""
 
-from fsdp_migrate.families.parameters import failing_optimizers
+from fsdp_migrate.families.parameters import failing_optimizers, optimized_models
 from fsdp_migrate.fsdp1.site import Site
 from fsdp_migrate.planning.context import Study
 from fsdp_migrate.planning.model import Decision
@@ -23,5 +23,5 @@ def decide(site: Site, study: Study) -> Decision:
         RULE.code,
         reason,
         "take another optimizer",
-        models=study.models(site.subject, site.module).constructors,
+        models=optimized_models.models(site.call, site.module, study),
     )
