@@ -56,6 +56,9 @@ def read_distant_optimizer(call: ast.Call, module: Module, study: Study) -> Dist
     """What there is to know of an optimizer, if another function wraps its model later."""
     wraps: set[Constructor] = set()
     for held, where in optimized_models.asked_for(call, module, study):
+        asking = where.table.parents[held]
+        if isinstance(asking, ast.Call) and _is_answered(asking, where, study):
+            continue
         own = part_paths.places(held.value, where, study)
         for constructor in _keeping(study):
             wrapped = part_paths.places(constructor.wrapped, constructor.module, study)
@@ -87,7 +90,7 @@ def _wrapped_later(value: Value, built: Place, constructor: Constructor, study: 
     found: set[bool] = set()
     to_built, to_wrap = _leading_to(*built, study), _leading_to(*wrap, study)
     for function in to_built.keys() & to_wrap.keys():
-        if not part_paths.is_one_object(value, function, study):
+        if not part_paths.is_one_object(value, function, to_built[function][0][1], study):
             continue
         for one, where in to_built[function]:
             if _is_answered(one, where, study):

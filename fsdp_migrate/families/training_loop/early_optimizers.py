@@ -25,7 +25,9 @@ from fsdp_migrate.syntax.kinds import method_of, of_kind
 from fsdp_migrate.syntax.trees import block_of, walk
 
 PARAMETER_METHODS = frozenset({"parameters", "named_parameters"})
-OPTIMIZER_NAME = re.compile(r"optim|adam|sgd|adagrad|adafactor|rmsprop|lion|lamb|lars|muon", re.I)
+OPTIMIZER_NAME = re.compile(
+    r"optim|adam|ademamix|sgd|adagrad|adafactor|lbfgs|rmsprop|rprop|lion|lamb|lars|muon", re.I
+)
 LEAVING = (ast.Break, ast.Continue, ast.Return, ast.Yield, ast.YieldFrom)
 TELLING = frozenset({"debug", "id", "info", "isinstance", "len", "print", "repr", "str", "type"})
 BESIDE = re.compile(r"lr_scheduler|swa_utils")  # what torch.optim has beside optimizers
