@@ -1,7 +1,6 @@
 """Leave optimizers whose steps fail on sharded parameters."""
 
-from fsdp_migrate.families.training_loop import early_optimizers
-from fsdp_migrate.families.training_loop.early_optimizers import UNSUPPORTED
+from fsdp_migrate.families.parameters import failing_optimizers, optimized_models
 from fsdp_migrate.fsdp1.site import Site
 from fsdp_migrate.planning.context import Study
 from fsdp_migrate.planning.model import Decision
@@ -11,18 +10,18 @@ RULE = Rule(
     code="FSDP410",
     name="flattening_optimizer",
     handles=("optimizer that flattens", "optimizer without DTensors"),
-    finders=(Finder(30, early_optimizers.find_flattening_optimizers),),
+    finders=(Finder(30, failing_optimizers.find_failing_optimizers),),
 )
 
 
 def decide(site: Site, study: Study) -> Decision:
     reason = "LBFGS flattens parameters, which fails on sharded ones of the whole shape"
-    if site.construct == UNSUPPORTED:
+    if site.construct == failing_optimizers.UNSUPPORTED:
         reason = "the first step of this optimizer fails on sharded parameters"
     return study.left(
         site,
         RULE.code,
         reason,
         "take another optimizer",
-        models=study.models(site.subject, site.module).constructors,
+        models=optimized_models.models(site.call, site.module, study),
     )

@@ -1503,6 +1503,13 @@ ROWS = (
         "FSDP410",
         "Adafactor on a sharded model",
     ),
+    left(
+        "7.3",
+        "optimizers of bitsandbytes: their kernels take no DTensors",
+        "left",
+        "FSDP410",
+        "an optimizer of bitsandbytes, with parameters that are picked",
+    ),
     unseen("7.3", "view(-1), flatten elsewhere", "loud on uneven shards"),
     unseen("7.3", ".numpy(), .tolist(), torch.allclose", "loud"),
     review(

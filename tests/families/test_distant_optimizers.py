@@ -88,6 +88,102 @@ def test_it_moves_behind_the_call_that_wraps() -> None:
     assert after["a.py"].index("Engine(net)") < after["a.py"].index("optimizer = ")
 
 
+BUILDER = """\
+import torch
+
+
+def build(model, cfg):
+    named = list(model.named_parameters())
+    groups = []
+    for group_cfg in cfg.groups:
+        group = []
+        for name, p in named:
+            if p.requires_grad and name.startswith(group_cfg.prefix):
+                group.append(p)
+        groups.append({"params": group, "lr": group_cfg.lr})
+    return torch.optim.AdamW(groups)
+"""
+SETUP = """\
+from build import build
+from torch import nn
+
+
+def setup(cfg):
+    model = nn.Linear(2, 2).to(cfg.device)
+    return model, build(model, cfg)
+"""
+MAIN = """\
+from setups import setup
+
+
+def wrap(model):
+    return FSDP(model, use_orig_params=True)
+
+
+def main(cfg):
+    model, optimizer = setup(cfg)
+    model = wrap(model)
+    return model, optimizer
+
+
+def tune(cfg):
+    model, optimizer = setup(cfg)
+    model = wrap(model)
+    return model, optimizer
+"""
+FILTERED = BUILDER.replace("AdamW(groups)", "AdamW(filter(lambda p: p.requires_grad, chosen))")
+CHOSEN = "    chosen = model.parameters()\n    return"
+
+
+@pytest.mark.parametrize(
+    "builder",
+    [
+        BUILDER,
+        FILTERED.replace("    return", CHOSEN),
+        BUILDER.replace("AdamW(groups)", "AdamW([p for _, p in named])"),
+    ],
+)
+@pytest.mark.parametrize("main", [MAIN, MAIN[: MAIN.index("def tune")]])
+def test_its_parameters_may_come_in_groups_and_its_model_from_other_programs(
+    builder: str, main: str
+) -> None:
+    files = {"a.py": HEAD + main, "build.py": builder, "setups.py": SETUP}
+    result, _ = migrate(files)
+    assert outcomes(result).count(("FSDP403", Outcome.LEFT)) == 1
+
+
+IN_GROUPS = """\
+def main(net):
+    decayed = [p for n, p in net.named_parameters() if p.ndim > 1]
+    optimizer = torch.optim.AdamW([{"params": decayed}])
+    net = FSDP(net, use_orig_params=True)
+    return net, optimizer
+"""
+
+
+def test_groups_that_are_made_beside_the_wrap_are_one_site() -> None:
+    result, _ = migrate({"a.py": HEAD + IN_GROUPS})
+    assert len([d for d in result.decisions if d.code == "FSDP403"]) == 1
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("    model = wrap(model)\n", "    teacher = wrap(nn.Linear(2, 2))\n"),
+        ("setup(cfg)\n    model = wrap(model)", "setup(cfg, wrap)"),  # wrapped first
+        ("    model = wrap(model)\n", "    teacher = wrap(setup(cfg)[0])\n"),
+    ],
+)
+def test_groups_of_models_that_are_wrapped_before_or_not_at_all(old: str, new: str) -> None:
+    main = MAIN[: MAIN.index("def tune")].replace(old, new)
+    setup = SETUP.replace("(cfg):", "(cfg, wrap=None):")
+    if new.endswith("wrap)"):
+        setup = setup.replace("    return", "    model = wrap(model)\n    return")
+    files = {"a.py": f"{HEAD}from torch import nn\n{main}", "build.py": BUILDER, "setups.py": setup}
+    result, _ = migrate(files)
+    assert not [d for d in result.decisions if d.code == "FSDP403"]
+
+
 WRAPPED_FIRST = """\
 class Engine:
     def __init__(self, net):

@@ -14,14 +14,10 @@ from dataclasses import dataclass
 from fsdp_migrate.analysis.flow import access_path
 from fsdp_migrate.analysis.module import Module
 from fsdp_migrate.analysis.values import Made, Unknown, Value
-from fsdp_migrate.families.parameters import early_parameters
+from fsdp_migrate.families.parameters import early_parameters, optimized_models
 from fsdp_migrate.families.parameters.attributes import keeps_attributes
-from fsdp_migrate.families.parameters.listed_parameters import parameters_in
 from fsdp_migrate.families.training_loop.early_optimizers import (
     early_optimizer,
-    given_parameters,
-    is_optimizer,
-    is_optimizer_name,
     parameter_calls,
     stored_paths,
     trained_models,
@@ -51,26 +47,25 @@ class DistantOptimizer:
 
 def find_distant_optimizers(study: Study, module: Module) -> Iterator[Site]:
     """Sites for optimizers that are built before another function wraps their model."""
-    for call in given_parameters(module) if _keeping(study) else ():
+    for call in optimized_models.optimizers(module, study) if _keeping(study) else ():
         if read_distant_optimizer(call, module, study) is not None:
-            receiver = method_of(next(parameter_calls(call))).value
-            yield Site(CONSTRUCT, module, call, call, receiver)
+            yield Site(CONSTRUCT, module, call, call)
 
 
 def read_distant_optimizer(call: ast.Call, module: Module, study: Study) -> DistantOptimizer | None:
     """What there is to know of an optimizer, if another function wraps its model later."""
-    if not any(is_optimizer(v, study) for v in study.values(call.func, module)):
-        return None
-    models = [method_of(parameters).value for parameters in parameter_calls(call)]
     wraps: set[Constructor] = set()
-    for model in models:
-        own = part_paths.places(model, module, study)
+    for held, where in optimized_models.asked_for(call, module, study):
+        asking = where.table.parents[held]
+        if isinstance(asking, ast.Call) and _is_answered(asking, where, study):
+            continue
+        own = part_paths.places(held.value, where, study)
         for constructor in _keeping(study):
             wrapped = part_paths.places(constructor.wrapped, constructor.module, study)
             shared = part_paths.shared(own, wrapped)
             if any(_wrapped_later(v, (call, module), constructor, study) for v in shared):
                 wraps.add(constructor)
-    wrapped_yet = {c for model in models for c in study.models(model, module).constructors}
+    wrapped_yet = optimized_models.models(call, module, study)
     wraps.difference_update(_given_anew(study))
     if not wraps or wrapped_yet - wraps or early_optimizer(call, module, study) is not None:
         return None
@@ -95,7 +90,7 @@ def _wrapped_later(value: Value, built: Place, constructor: Constructor, study: 
     found: set[bool] = set()
     to_built, to_wrap = _leading_to(*built, study), _leading_to(*wrap, study)
     for function in to_built.keys() & to_wrap.keys():
-        if not part_paths.is_one_object(value, function, study):
+        if not part_paths.is_one_object(value, function, to_built[function][0][1], study):
             continue
         for one, where in to_built[function]:
             if _is_answered(one, where, study):
@@ -174,16 +169,14 @@ def _is_made_anew(call: ast.Call, module: Module, wraps: set[Constructor], study
     targets = getattr(module.table.statement(call), "targets", [])
     names = {path.rpartition(".")[2] for target in targets for path in stored_paths(target)}
     for other in study.project.modules:
-        for built in given_parameters(other):
+        for built in optimized_models.optimizers(other, study):
             if built is call:
                 continue
             again = getattr(other.table.statement(built), "targets", [])
             if names.isdisjoint(p.rpartition(".")[2] for t in again for p in stored_paths(t)):
                 continue
-            for parameters in parameter_calls(built):
-                found = study.models(method_of(parameters).value, other).constructors
-                if not wraps.isdisjoint(found):
-                    return True
+            if not wraps.isdisjoint(optimized_models.models(built, other, study)):
+                return True
     return False
 
 
@@ -217,17 +210,11 @@ def _is_trained_in(around: ast.FunctionDef, constructor: Constructor, study: Stu
     """Whether a function builds an optimizer for the model that it wraps, from lists of its
     parameters: ``AdamW([{"params": decay}, {"params": no_decay}])``."""
     module = constructor.module
-    calls = module.table.calls_by_name
-    for call in calls.of([name for name in calls.names if is_optimizer_name(name)]):
-        if around not in module.table.ancestors(call):
-            continue
-        if not any(is_optimizer(v, study) for v in study.values(call.func, module)):
-            continue
-        for given in given_arguments(call):
-            for held, where in parameters_in(given, study, module):
-                if constructor in study.models(held.value, where).constructors:
-                    return True
-    return False
+    return any(
+        constructor in optimized_models.models(call, module, study)
+        for call in optimized_models.optimizers(module, study)
+        if around in module.table.ancestors(call)
+    )
 
 
 def called_by(around: ast.FunctionDef, module: Module) -> str:

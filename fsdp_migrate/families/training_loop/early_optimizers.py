@@ -25,7 +25,9 @@ from fsdp_migrate.syntax.kinds import method_of, of_kind
 from fsdp_migrate.syntax.trees import block_of, walk
 
 PARAMETER_METHODS = frozenset({"parameters", "named_parameters"})
-OPTIMIZER_NAME = re.compile(r"optim|adam|sgd|adagrad|adafactor|rmsprop|lion|lamb|lars|muon", re.I)
+OPTIMIZER_NAME = re.compile(
+    r"optim|adam|ademamix|sgd|adagrad|adafactor|lbfgs|rmsprop|rprop|lion|lamb|lars|muon", re.I
+)
 LEAVING = (ast.Break, ast.Continue, ast.Return, ast.Yield, ast.YieldFrom)
 TELLING = frozenset({"debug", "id", "info", "isinstance", "len", "print", "repr", "str", "type"})
 BESIDE = re.compile(r"lr_scheduler|swa_utils")  # what torch.optim has beside optimizers
@@ -53,32 +55,6 @@ def find_early_optimizers(study: Study, module: Module) -> Iterator[Site]:
         if found is not None:
             receiver = of_kind(found.parameters.func, ast.Attribute)
             yield Site(Construct.parse("early optimizer"), module, call, call, receiver.value)
-
-
-FLATTENING = Construct.parse("optimizer that flattens")
-UNSUPPORTED = Construct.parse("optimizer without DTensors")
-FLATTENERS = frozenset({"torch.optim.LBFGS", "torch.optim.lbfgs.LBFGS"})
-# Their steps change numbers in place that are sharded otherwise than their parameter.
-FAILING = frozenset(
-    {
-        *("torch.optim.Adafactor", "torch.optim._adafactor.Adafactor"),
-        *("torch.optim.Rprop", "torch.optim.rprop.Rprop"),
-    }
-)
-
-
-def find_flattening_optimizers(study: Study, module: Module) -> Iterator[Site]:
-    """Sites for optimizers whose steps fail on the parameters of a sharded model."""
-    for call in given_parameters(module):
-        names = study.external(call.func, module)
-        construct = FLATTENING if names & FLATTENERS else UNSUPPORTED
-        if not names & (FLATTENERS | FAILING):
-            continue
-        for given in parameter_calls(call):
-            model = method_of(given).value
-            if study.traced(model, module):
-                yield Site(construct, module, call, call, model)
-                break
 
 
 def given_parameters(module: Module) -> list[ast.Call]:

@@ -144,6 +144,6 @@ def _share(model: ast.expr, constructor: Constructor, module: Module, study: Stu
     ways = part_paths.places(model, module, study)
     others = part_paths.places(constructor.wrapped, constructor.module, study)
     return any(
-        part_paths.is_one_object(value, function, study)
+        part_paths.is_one_object(value, function, module, study)
         for value in part_paths.shared(ways, others)
     )

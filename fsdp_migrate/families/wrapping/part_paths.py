@@ -24,7 +24,7 @@ DEEP = 6
 CHILDREN = frozenset({"children", "named_children", "get_submodule", "items", "values"})
 LISTING = frozenset({"enumerate", "list", "reversed", "tuple", "zip"})
 CONTAINERS = frozenset({"torch.nn.Sequential", "torch.nn.ModuleList", "torch.nn.ModuleDict"})
-CALLS_DEEP = 6
+CALLS_DEEP = 12  # functions that lead to where an object is made
 
 
 def places(node: ast.expr, module: Module, study: Study) -> Places:
@@ -118,16 +118,51 @@ def _given(value: Value) -> list[ast.expr]:
     return value.node.args if made and isinstance(value.node, ast.Call) else []
 
 
-def is_one_object(value: Value, function: ast.AST, study: Study) -> bool:
-    """Whether a value is one object in a run of a function: it was not made by another that
-    several calls run."""
-    node, module = value.node, value.module
-    for _ in range(CALLS_DEEP):
-        around = enclosing_function(module, node)
-        if around is function or not isinstance(around, FUNCTIONS):
-            return True
+def is_one_object(value: Value, function: ast.AST, module: Module, study: Study) -> bool:
+    """Whether a value is one object in a run of a function of ``module``: what makes it is called
+    once there, or on the way there."""
+    around = enclosing_function(value.module, value.node)
+    if around is function or not isinstance(around, FUNCTIONS):
+        return True
+    running = study.cache(_known_running)
+    if function not in running:
+        running[function] = _running(function, module, study)
+    return _calls_to(value.node, value.module, running[function], study, {}) <= 1
+
+
+def _known_running(study: Study) -> dict[ast.AST, frozenset[ast.AST]]:
+    return {}
+
+
+def _running(function: ast.AST, module: Module, study: Study) -> frozenset[ast.AST]:
+    """The functions and modules that may be running when ``function`` is, itself among them."""
+    found = {function}
+    waiting = [(function, module)]
+    for each, where in waiting:
+        for caller in study.tracer.callers(each, where) if isinstance(each, FUNCTIONS) else ():
+            around = enclosing_function(caller.module, caller.call)
+            if around not in found:
+                found.add(around)
+                waiting.append((around, caller.module))
+    return frozenset(found)
+
+
+def _calls_to(
+    node: ast.AST,
+    module: Module,
+    running: frozenset[ast.AST],
+    study: Study,
+    counted: dict[ast.AST, int],
+) -> int:
+    """How many calls that some functions make come to ``node``; two where there may be more."""
+    around = enclosing_function(module, node)
+    if around in running:
+        return 1
+    if not isinstance(around, FUNCTIONS):
+        return 0
+    if around not in counted:
         callers = study.tracer.callers(around, module)
-        if len(callers) != 1:
-            return not callers
-        node, module = callers[0].call, callers[0].module
-    return False
+        counted[around] = 0  # a recursive call makes no other way there
+        ways = (_calls_to(c.call, c.module, running, study, counted) for c in callers)
+        counted[around] = 2 if callers and len(counted) > CALLS_DEEP else sum(ways)
+    return counted[around]
