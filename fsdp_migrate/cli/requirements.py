@@ -77,6 +77,8 @@ class Floors:
             if each.is_before(self.target):
                 self.passes_weights_only |= each.is_before(WEIGHTS_ONLY)
                 message = f"{each.text}: it installs a torch that is too old"
+                if each.is_companion:
+                    message = f"{each.text}: it goes with torch {each.release} alone, too old a one"
                 help_ = f"the new code needs torch>={self.target}"
                 display = self.display(each.path)
                 found.append(Requirement(display, each.line, CODE, message, help_, done=False))

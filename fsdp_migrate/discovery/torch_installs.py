@@ -29,6 +29,7 @@ LONGEST = 1_000_000  # bytes of a file that is read
 _INSTALLED = re.compile(
     r"(?<![\w.-])(?:(?:py)?torch|torchaudio)(?P<operator>={1,3}|<=?|~=|-(?=\d[\w.%+-]*\.whl))"
     r"(?P<version>\d+\.\d+(?:\.\d+)?)"
+    r"|(?<![\w.-])(?P<companion>torchvision|triton)==(?P<its>\d+\.\d+)(?:\.\d+)?(?!\.?\w)"
     r"|pytorch/pytorch:(?P<image>\d+\.\d+(?:\.\d+)?)",
     re.IGNORECASE,
 )
@@ -43,6 +44,7 @@ class Installed:
     text: str
     release: Version
     excludes: bool  # only releases before it are meant
+    is_companion: bool = False  # another package is installed, which goes with that torch alone
 
     def is_before(self, target: Version) -> bool:
         """Whether it installs no torch from ``target`` on."""
@@ -71,16 +73,36 @@ def _in_file(path: Path, directory: Path) -> Iterator[Installed]:
         data = project_paths.read_regular_file(path, (directory,))
     except OSError:
         return
-    if b"torch" not in data.lower():
+    if not any(word in data.lower() for word in (b"torch", b"triton")):
         return
     is_list = path.name.lower().startswith("requirements")
     said: set[str] = set()
     for number, line in enumerate(data.decode("latin-1").splitlines(), 1):
-        for found in _INSTALLED.finditer(line):
+        if line.lstrip().startswith(("#", "//", "<!--")):
+            continue
+        matches = list(_INSTALLED.finditer(line))
+        torch_itself = any(not found["companion"] for found in matches)
+        for found in matches:
             text = found[0].removesuffix("-")
-            is_requirement = is_list and found["operator"] != "-"  # read as such elsewhere
-            if is_requirement or text in said or line.lstrip().startswith(("#", "//", "<!--")):
+            name = found["companion"]
+            is_torch = name is None and "audio" not in text.lower()
+            is_requirement = is_list and is_torch and found["operator"] != "-"  # read elsewhere
+            release = _goes_with(name, found["its"]) if name else found["version"] or found["image"]
+            if is_requirement or text in said or not release or (name and torch_itself):
                 continue
             said.add(text)
-            release = Version(found["version"] or found["image"])
-            yield Installed(path, number, text, release, excludes=found["operator"] == "<")
+            excludes = found["operator"] == "<"
+            yield Installed(path, number, text, Version(release), excludes, bool(name))
+
+
+def _goes_with(companion: str, release: str) -> str:
+    """The torch that a release of another package requires, and no other; empty where none is."""
+    major, minor = map(int, release.split("."))
+    match companion.lower(), major:
+        case "torchvision", 0:
+            return f"2.{minor - 15}" if minor >= 15 else f"1.{minor - 1}"
+        case "triton", 2:
+            return f"2.{minor}"
+        case "triton", 3:
+            return f"2.{minor + 4}"
+    return ""

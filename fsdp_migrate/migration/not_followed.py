@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
+import sys
 from collections.abc import Iterator
 from functools import partial
 
@@ -15,6 +16,7 @@ from fsdp_migrate.families.modules.dispatched import dispatched_calls
 from fsdp_migrate.families.parameters import clips, distant_optimizers, vectors
 from fsdp_migrate.families.parameters.parameter_loops import METHODS
 from fsdp_migrate.families.parameters.parameter_owners import models_of_list
+from fsdp_migrate.families.wrapping.module_values import LIBRARIES
 from fsdp_migrate.families.wrapping.sharded_parts import sharded_parts
 from fsdp_migrate.fsdp1 import api as fsdp1
 from fsdp_migrate.fsdp1 import (
@@ -28,6 +30,8 @@ from fsdp_migrate.planning.result import NotFollowed
 from fsdp_migrate.syntax.expressions import given_arguments, last_name
 
 STATES = frozenset({"state_dict", "load_state_dict"})
+# Packages of which rules know what their functions do with a model, or that do nothing with one.
+KNOWN = LIBRARIES | sys.stdlib_module_names | {"torch", "accelerate", "lightning", "safetensors"}
 OF_PARAMETERS = clips.TORCH_CLIP | vectors.FUNCTIONS
 # What FSDP1 had its own way for: states, averages of parameters, gradients.
 HANDLING = re.compile(r"save|load|state|checkpoint|ckpt|ema|average|clip|grad", re.I)
@@ -133,11 +137,11 @@ def _handed_out(module: Module, study: Study) -> Iterator[tuple[ast.expr, str]]:
 
 def _is_out_of_sight(function: ast.expr, module: Module, study: Study) -> bool:
     """Whether nothing is known of a function: it may be the project's own, in a file that is not
-    in the given paths."""
+    in the given paths, or in a package that is not there."""
     values = study.values(function, module)
     own = study.project.packages
     return bool(values) and all(
-        value.name.partition(".")[0] in own
+        (root := value.name.partition(".")[0]) in own or root not in KNOWN
         if isinstance(value, External)
         else isinstance(value, Unknown)
         for value in values

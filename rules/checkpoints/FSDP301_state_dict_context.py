@@ -39,6 +39,8 @@ RULE = Rule(
 # Methods of a model that do not ask for its state.
 STATES = frozenset({"state_dict", "load_state_dict", "save_pretrained"})
 OTHERS = ("optim", "sched", "scaler", "loader", "sampler")  # that have states of their own
+# What torch makes of these has a state of its own as well, whatever it is called.
+TORCHS_OTHERS = ("torch.optim.", "torch.amp.", "torch.cuda.amp.", "torch.utils.data.")
 SETTINGS = frozenset({"args", "cfg", "config", "configs", "hparams", "settings"})  # that may, too
 MOST = 100  # functions of the project that are looked into
 QUIET_METHODS = frozenset(
@@ -213,7 +215,7 @@ def _asks(
         return is_here and is_below and any("optim_state_dict" in name for name in names)
     if method is not None and method.attr in STATES:
         path = (access_path(method.value) or "").lower()
-        if any(word in path for word in OTHERS):
+        if any(word in path for word in OTHERS) or _is_other(method.value, module, study):
             return False
         if path.rpartition(".")[2] in SETTINGS and not _may_be_module(method.value, module, study):
             return False
@@ -234,6 +236,16 @@ def _asks(
     if not own:
         return is_below or not _is_for_parameters(method.attr)
     return any(_does_ask(each, study, seen, is_here=is_here) for each in own)
+
+
+def _is_other(node: ast.expr, module: Module, study: Study) -> bool:
+    """Whether an expression is surely a scheduler, an optimizer or something else of torch's that
+    is no module."""
+    made = {
+        getattr(v, "made_by", "") or getattr(v, "value", "") for v in study.values(node, module)
+    }
+    made.discard(None)  # of one that is only made under a condition
+    return bool(made) and all(str(name).startswith(TORCHS_OTHERS) for name in made)
 
 
 def _may_be_module(node: ast.expr, module: Module, study: Study) -> bool:

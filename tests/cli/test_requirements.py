@@ -809,6 +809,30 @@ INSTALLS = {
 }
 
 
+COMPANIONS = {
+    "requirements.txt": ("peft\ntriton==2.1.0\n", 2, "triton==2.1.0", "2.1"),
+    "requirements-dev.txt": ("torchvision==0.16.2\n", 1, "torchvision==0.16.2", "2.1"),
+    "README.md": ("`pip install torchvision==0.20.1`\n", 1, "torchvision==0.20.1", "2.5"),
+    "environment.yml": ("- pip:\n  - triton==3.2.0\n", 2, "triton==3.2.0", "2.6"),
+}
+
+
+@pytest.mark.parametrize("name", COMPANIONS)
+def test_what_goes_with_an_older_torch_is_named(here: Path, run: Command, name: str) -> None:
+    text, line, said, release = COMPANIONS[name]
+    (here / name).write_text(text)
+    answer = run("rewrite", ".")
+    assert f"{name}:{line}  {said}: it goes with torch {release} alone, too old a one" in answer.out
+    assert (here / name).read_text() == text
+
+
+def test_torchaudio_has_the_release_of_torch_in_requirements_as_well(
+    here: Path, run: Command
+) -> None:
+    (here / "requirements.txt").write_text("torchaudio==2.1.0\n")
+    assert "torchaudio==2.1.0: it installs a torch that is too old" in run("rewrite", ".").out
+
+
 @pytest.mark.parametrize("name", INSTALLS)
 def test_what_installs_an_older_torch_is_named(here: Path, run: Command, name: str) -> None:
     text, place, said = INSTALLS[name]
@@ -826,6 +850,9 @@ def test_what_installs_an_older_torch_is_named(here: Path, run: Command, name: s
         ("setup.sh", "pip install torch==2.7.1 torch>=2.0 torchvision==0.15.0\n"),
         ("setup.sh", "# pip install torch==2.0\npip install my-torch==1.0 torch-geometric==2.0\n"),
         ("README.md", "with torch 2.1 and torch<=2.9\n"),
+        ("requirements.txt", "triton==3.3.1\ntorchvision==0.22.0\ntorchaudio==2.8.0\n"),
+        ("requirements.txt", "triton>=2.1.0\ntorchvision\nmy-triton==2.1.0\ntriton==1.1\n"),
+        ("requirements.txt", "tritonclient==2.1.0\n# triton==2.1.0\n"),
         ("notes.txt", "torch==2.0\n"),
         ("other/setup.sh", "pip install torch==2.0\n"),
         ("ci.yml", "pip install torch==2.0\n"),

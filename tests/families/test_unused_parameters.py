@@ -81,6 +81,7 @@ def parts(
         ("for part, on in zip(self.parts, y):\n    if on:\n        x = part(x)\nreturn x", "parts"),
         ("for p in self.parts:\n    if y[0]:\n        continue\n    x = p(x)\nreturn x", "parts"),
         ("if y is not None:\n    x = x * self.scale\nreturn x", "scale"),
+        ("if y is not None:\n    x = x * self.scale[y]\nreturn x", "scale"),
         (
             "if y is not None:\n    x = nn.functional.linear(x, self.first.weight)\nreturn x",
             "first",
@@ -100,6 +101,8 @@ def test_what_a_step_may_leave_out_is_named(body: str, named: str) -> None:
     "body",
     [
         "return self.both(self.part(x))",
+        "return self.first(x) + self.scale[y]",  # rows of one parameter: all of it has a gradient
+        "return self.first(x) + self.scale[x.argmax(-1)].tanh()",
         "if self.config.deep:\n    x = self.part(x)\nreturn self.first(x)",
         "if self.training:\n    x = self.part(x)\nreturn self.first(x)",
         "if self.part is not None:\n    x = self.part(x)\nreturn x",

@@ -17,7 +17,7 @@ from fsdp_migrate.analysis.tracing.functions import class_of_method
 from fsdp_migrate.analysis.tracing.tracer import Tracer
 from fsdp_migrate.analysis.values import Class
 from fsdp_migrate.syntax.expressions import last_name
-from fsdp_migrate.syntax.scopes import Binding, Kind
+from fsdp_migrate.syntax.scopes import Binding, Kind, Scope
 from fsdp_migrate.syntax.trees import FUNCTIONS, walk
 
 DEPTH = 6  # definitions and calls that are followed
@@ -82,10 +82,13 @@ class SettingNames:
         """What a name stands for: what all callers give, or what it was assigned."""
         owner = module.table.scope_of(node).lookup(node.id)
         bindings = owner.bindings.get(node.id, []) if owner is not None else []
-        if owner is None or len(bindings) != 1:
+        if owner is None or not bindings:
             return ""
         binding, function = bindings[0], owner.node
         here = f"{module.name}:{getattr(function, 'name', '')}:{node.id}"
+        if len(bindings) > 1:
+            settled = not is_owner and _is_settled(node, owner, module)
+            return "" if not settled else OWN + here if owner.is_function else here
         if binding.kind is Kind.IMPORT:
             return binding.qualified
         if binding.kind is Kind.ASSIGN and binding.value is not None:
@@ -130,6 +133,19 @@ class SettingNames:
             case [(only, where)] if only.kind is Kind.ASSIGN and only.value and not only.unpack:
                 return only.value, where
         return None
+
+
+def _is_settled(use: ast.Name, owner: Scope, module: Module) -> bool:
+    """Whether a name that has several assignments, as one in each branch of an ``if``, keeps from a
+    use on what it was given by the last that ran: all stand above it, in no loop."""
+    return module.table.scope_of(use) is owner and all(
+        binding.kind is Kind.ASSIGN
+        and binding.value is not None
+        and module.table.scope_of(binding.node) is owner
+        and (binding.value.end_lineno or 0) < use.lineno
+        and not _is_repeated(binding, module)
+        for binding in owner.bindings[use.id]
+    )
 
 
 def _is_repeated(binding: Binding, module: Module) -> bool:

@@ -28,6 +28,7 @@ FORM = frozenset(
     {"shape", "size", "dim", "ndim", "ndimension", "dtype", "device", "is_cuda", "numel"}
 )
 ASKING = frozenset({"isinstance", "len", "hasattr", "type", "callable"})
+PARAMETER = re.compile(r"^torch\.nn\.(parameter\.)?Parameter$")
 DEEP = 5  # methods that call methods
 
 
@@ -325,8 +326,17 @@ class _Body:
                 return (attr, False) if self.reader.part(values) else None
             case ast.Subscript(value=inner, slice=index):
                 part = self._part(inner)
-                return None if part is None else (part[0], part[1] or self._is_input(index))
+                if part is None:
+                    return None
+                picks = self._is_input(index) and not self._is_parameter(inner)
+                return part[0], part[1] or picks
         return None
+
+    def _is_parameter(self, node: ast.expr) -> bool:
+        """Whether an expression is one parameter, all of which is used where rows are taken."""
+        values = self.reader.study.values(node, self.module)
+        made = [v.made_by if isinstance(v, Made) else "" for v in values]
+        return bool(made) and all(PARAMETER.match(name) for name in made)
 
     def _is_input(self, node: ast.AST) -> bool:
         """Whether the value of an expression may differ from step to step, and rank to rank."""

@@ -8,8 +8,18 @@ import sys
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
+from fsdp_migrate.analysis.flow import access_path
 from fsdp_migrate.analysis.module import Module
-from fsdp_migrate.analysis.values import Class, External, Function, Made, Values
+from fsdp_migrate.analysis.values import (
+    Class,
+    External,
+    Function,
+    Made,
+    Unknown,
+    Value,
+    Values,
+)
+from fsdp_migrate.families.wrapping.module_values import CONTAINER, ModuleValues, is_librarys_module
 from fsdp_migrate.fsdp1 import api as fsdp1
 from fsdp_migrate.planning.context import Study
 from fsdp_migrate.planning.model import Constructor
@@ -84,6 +94,7 @@ def _collect(values: Values, study: Study, result: Contents, seen: set[ast.AST])
         match value:
             case Made(callee=Class() as cls):
                 _class(cls, study, result, seen)
+                _given(value.node, value, cls, study, result, seen)
             case Made(node=ast.Call() as call) if value.made_by:
                 _outside(value, call, study, result, seen)
             case _:
@@ -107,6 +118,69 @@ def _outside(
         for argument in call.args:  # nn.Sequential(A(), B())
             if isinstance(argument, ast.Call):
                 _callee(argument, value.module, study, result, seen)
+        _given(call, value, None, study, result, seen)
+
+
+def _given(
+    call: ast.AST,
+    made: Value,
+    cls: Class | None,
+    study: Study,
+    result: Contents,
+    seen: set[ast.AST],
+) -> None:
+    """The modules among what a constructor is given, which become parts: ``Net(block)``.
+
+    Args:
+        made: where the call stands, and in which call of its function.
+        cls: the class of the project's that is made: what it is given, keeps and calls is a part,
+            of which nothing may be known.
+    """
+    if not isinstance(call, ast.Call) or call in seen:
+        return
+    seen.add(call)
+    values_of = ModuleValues(study)
+    given: list[tuple[int | str, ast.expr]] = [*enumerate(call.args)]
+    given += [(keyword.arg or "", keyword.value) for keyword in call.keywords]
+    for place, argument in given:
+        node = argument.value if isinstance(argument, ast.Starred) else argument
+        if isinstance(node, ast.Constant):
+            continue
+        for value in values_of.listed(study.tracer.evaluate(node, made.module, made.frame)):
+            if _is_module(value, study):
+                _collect(frozenset({value}), study, result, seen)
+            elif isinstance(value, Unknown) and cls is not None and _calls(cls, place):
+                result.complete = False
+
+
+def _calls(cls: Class, place: int | str) -> bool:
+    """Whether a class keeps what ``__init__`` is given at a place, and calls it."""
+    for init in (m for m in cls.node.body if isinstance(m, ast.FunctionDef)):
+        if init.name != "__init__":
+            continue
+        names = [a.arg for a in (*init.args.posonlyargs, *init.args.args)][1:]
+        name = place if isinstance(place, str) else "".join(names[place : place + 1])
+        kept = {
+            access_path(target)
+            for node in ast.walk(init)
+            if isinstance(node, ast.Assign) and access_path(node.value) == name
+            for target in node.targets
+        }
+        called = {access_path(c.func) for c in ast.walk(cls.node) if isinstance(c, ast.Call)}
+        return bool((kept & called) - {None, name})
+    return False
+
+
+def _is_module(value: Value, study: Study) -> bool:
+    """Whether a value is surely a module: of a class of the project's, or of a library's."""
+    match value:
+        case Made(callee=Class() as cls):
+            bases = study.tracer.external_bases(cls)
+            return any(base.startswith("torch.nn.") for base in bases)
+        case Made(node=ast.Call(), made_by=name) if name:
+            holds = name in WRAPPERS or fsdp1.canonical(name) in {"wrap", fsdp1.FSDP}
+            return holds or bool(LANGUAGE_MODELS.search(name)) or is_librarys_module(name)
+    return False
 
 
 def _class(cls: Class, study: Study, result: Contents, seen: set[ast.AST]) -> None:
@@ -137,8 +211,11 @@ def _callee(
         match value:
             case Class():
                 _class(value, study, result, seen)
+                _given(call, Value(call, module), value, study, result, seen)
             case External(name=name) if name.split(".", maxsplit=1)[0] != "builtins":
                 result.externals.add(name)
+                if CONTAINER.match(name):
+                    _given(call, Value(call, module), None, study, result, seen)
             case Function(node=function) if function not in seen:
                 seen.add(function)
                 _body(function, value.module, study, result, seen)

@@ -33,6 +33,12 @@ NO_MODEL = re.compile(r"token|process|extract|schedul|transform[s.]|config|loss|
 CONTAINER = re.compile(r"^torch\.nn\.(modules\.container\.)?(Sequential|ModuleList|ModuleDict)$")
 
 
+def is_librarys_module(name: str) -> bool:
+    """Whether what a library's class or function of this name makes is a module with parameters."""
+    library = name.split(".", maxsplit=1)[0] in LIBRARIES
+    return bool(LAYER.match(name)) or (library and not NO_MODEL.search(name))
+
+
 class Kind(IntEnum):
     NOTHING = 0
     MODULE = 1  # with parameters
@@ -69,10 +75,7 @@ class ModuleValues:
                 evaluate = self.study.tracer.evaluate
                 parts = [evaluate(a, value.module, value.frame) for a in listed]
                 return max(self.kind(part, depth + 1) for part in parts)
-        if LAYER.match(name):
-            return Kind.MODULE
-        library = name.split(".", maxsplit=1)[0] in LIBRARIES
-        return Kind.MODULE if library and not NO_MODEL.search(name) else Kind.NOTHING
+        return Kind.MODULE if is_librarys_module(name) else Kind.NOTHING
 
     def _has_parameters(self, cls: Class, depth: int) -> bool:
         known = self._parametric.get(cls.node)
@@ -113,6 +116,11 @@ class ModuleValues:
             node = argument.value if isinstance(argument, ast.Starred) else argument
             for value in self.study.tracer.evaluate(node, container.module, container.frame):
                 yield from self._displayed(value)
+
+    def listed(self, values: Values) -> Iterator[Value]:
+        """The values, with what lists and dictionaries that are written out hold."""
+        for value in values:
+            yield from self._displayed(value)
 
     def _displayed(self, value: Value) -> Iterator[Value]:
         evaluate = self.study.tracer.evaluate
