@@ -44,7 +44,7 @@ from fsdp_migrate.families.parameters.parameter_numbers import (
 )
 from fsdp_migrate.families.parameters.parameter_owners import may_be_flat, models_concerned
 from fsdp_migrate.families.parameters.parameter_updates import decide_update
-from fsdp_migrate.families.parameters.picked_parameters import PICKED
+from fsdp_migrate.families.parameters.picked_parameters import PICKED, PLACE
 from fsdp_migrate.families.parameters.vectors import PIECES, VECTOR, WRITTEN, decide_vector
 from fsdp_migrate.families.parameters.writes import WRITE, decide_write
 from fsdp_migrate.families.training_loop import reductions
@@ -67,6 +67,8 @@ RULE = Rule(
         "parameter shape",
         "parameter name",
         "parameter of a kind of module",
+        "parameters by their places",
+        "parameters given to a backward",
         "parameter count",
         "parameter address",
         "parameter memory",
@@ -99,6 +101,7 @@ RULE = Rule(
         Finder(61, parameter_numbers.find_in_functions),
         Finder(62, find_communicated),
         Finder(65, picked_parameters.find_picked_parameters),
+        Finder(66, picked_parameters.find_places),
         Finder(70, writes.find_parameter_writes),
         Finder(71, assigned_data.find_assigned_data),
         Finder(75, freezing.find_freezing),
@@ -123,6 +126,10 @@ MEANINGS = {
     PICKED: (
         "without use_orig_params=True FSDP1 had one flat parameter a unit here; now parameters are "
         "picked by their own modules and names"
+    ),
+    PLACE: (
+        "without use_orig_params=True FSDP1 had one flat parameter a unit here; now others stand "
+        "at these places of the list"
     ),
     COUNT: "FSDP1 counted this rank's part here, now numel() is that of the whole parameter",
     MEMORY: (
@@ -207,6 +214,7 @@ def decide(site: Site, study: Study) -> Decision:
         parameter_hooks.TENSOR,
         parameter_hooks.ACCUMULATED,
         parameter_hooks.STEPPING,
+        parameter_hooks.INPUTS,
     }:
         return parameter_hooks.decide_hook(site, study, RULE.code)
     if site.construct == WRITTEN:

@@ -27,6 +27,7 @@ from fsdp_migrate.syntax.expressions import bind_arguments
 TENSOR = Construct.parse("hook on a parameter")
 ACCUMULATED = Construct.parse("hook behind a parameter's gradient")
 STEPPING = Construct.parse("optimizer in the backward")
+INPUTS = Construct.parse("parameters given to a backward")
 METHODS = {"register_hook": TENSOR, "register_post_accumulate_grad_hook": ACCUMULATED}
 IN_BACKWARD = "_apply_optimizer_in_backward"
 
@@ -47,6 +48,10 @@ def find_parameter_hooks(study: Study, module: Module) -> Iterator[Site]:
         given = (bound or {}).get("params")
         if given is not None and models_of_list(given, study, module):
             yield Site(STEPPING, module, call, call, given)
+    for call in module.table.calls_by_name.named("backward") if study.constructors else ():
+        for given in (k.value for k in call.keywords if k.arg == "inputs"):
+            if models_of_list(given, study, module) and not is_gathered(call, study, module):
+                yield Site(INPUTS, module, call, call, given)
 
 
 def decide_hook(site: Site, study: Study, rule: str) -> Decision:
@@ -65,6 +70,16 @@ def decide_hook(site: Site, study: Study, rule: str) -> Decision:
             "this hooks the gradient's accumulation, which sharded parameters have none of: the "
             "optimizer would never step",
             "step it in p.register_post_accumulate_grad_hook(...) of each parameter",
+            models=models,
+            quiet=True,
+        )
+    if site.construct == INPUTS:
+        return study.left(
+            site,
+            rule,
+            "sharded parameters are no part of the graph, which has the gathered ones in their "
+            "place: those that a backward is given get no gradients",
+            "leave inputs= out, and set requires_grad where others are to get none",
             models=models,
             quiet=True,
         )

@@ -261,8 +261,9 @@ def _iterated(study: Study, module: Module) -> Iterator[ast.expr]:
         of_items = isinstance(call.func, ast.Attribute) and call.func.attr in ITEMS
         of_variable = isinstance(call.func, ast.Name) and call.func.id not in AROUND
         plain = (of_items or of_variable) and not call.args and not call.keywords
-        name = last_name(call.func)
-        if plain or name in yielding or (name == MAP and isinstance(table.parents[call], LOOPED)):
+        called = last_name(call.func)
+        mapped = called == MAP and isinstance(table.parents[call], LOOPED)
+        if plain or mapped or called in yielding:
             yield call
 
 

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 from fsdp_migrate.analysis.module import Module
 from fsdp_migrate.analysis.tracing.project_index import ADDING
 from fsdp_migrate.families.parameters.parameter_loops import METHODS, loop_over, tests_of
-from fsdp_migrate.families.parameters.parameter_owners import is_flat
+from fsdp_migrate.families.parameters.parameter_owners import is_flat, may_be_flat, models_of_list
 from fsdp_migrate.families.wrapping.gathered import is_gathered
 from fsdp_migrate.fsdp1.construct import Construct
 from fsdp_migrate.fsdp1.site import Site
@@ -22,6 +22,7 @@ from fsdp_migrate.syntax.expressions import names_in
 from fsdp_migrate.syntax.trees import walk
 
 PICKED = Construct.parse("parameter of a kind of module")
+PLACE = Construct.parse("parameters by their places")
 MODULES = frozenset({"modules", "named_modules", "children", "named_children"})
 COLLECTING = ADDING | {"extend", "update"}
 OWN = frozenset({"weight", "bias", "_parameters"})
@@ -41,6 +42,23 @@ def find_picked_parameters(study: Study, module: Module) -> Iterator[Site]:
             continue
         if is_flat(model, module, study):
             yield Site(PICKED, module, whole, whole, model)
+
+
+def find_places(study: Study, module: Module) -> Iterator[Site]:
+    """A site for every part of a list of parameters that is taken by its place in it."""
+    if not may_be_flat(study.every_constructor):
+        return
+    for item in module.table.subscripts:
+        taken, whole = module.table.parents[item], item.value
+        if not isinstance(item.ctx, ast.Load) or isinstance(taken, ast.Attribute):
+            continue  # ``params[0].device``
+        if not isinstance(whole, (ast.Name, ast.Call)):
+            continue
+        match item.slice:
+            case ast.Slice() | ast.UnaryOp() | ast.Constant(value=int()):
+                models = models_of_list(whole, study, module)
+                if may_be_flat(models) and not is_gathered(item, study, module):
+                    yield Site(PLACE, module, item, item, whole)
 
 
 def _picks(names: set[str], region: Sequence[ast.AST], *, is_list: bool) -> bool:

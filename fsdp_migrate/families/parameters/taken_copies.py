@@ -53,6 +53,7 @@ COPYING = frozenset({"clone", "cpu", "deepcopy", "numpy"})
 # What functions out of sight do with parameters, as their names say.
 CHANGING = re.compile(r"restore|copy_to|swap|apply|load|replace|average_parameters", re.I)
 KEEPING = re.compile(r"store|stash|backup|save|update|step|ema|average", re.I)
+AT_ONCE = "_foreach_"  # torch's functions for lists, whose tensors have to be of one kind
 DEEPEST = 2  # functions that hand parameters on
 
 
@@ -99,7 +100,10 @@ def _use(node: ast.expr, study: Study, module: Module, depth: int) -> Construct 
         calls = [n for part in region for n in walk(part) if isinstance(n, ast.Call)]
         taken = any(last_name(n.func) in COPYING and names & names_in(n) for n in calls)
         shards = taken or value_reads.needs_shards(names, region, study, module)
-        shards = shards or any(_needed_in(n, names, study, module) for n in calls)
+        shards = shards or any(
+            last_name(n.func).startswith(AT_ONCE) or _needed_in(n, names, study, module)
+            for n in calls
+        )
         return COPIED if shards else None
     call = _call_given(node, module)
     return _of_call(call, node, study, module, depth) if call is not None else None
@@ -154,6 +158,8 @@ def _of_call(
     name = last_name(call.func)
     if name == applied_functions.MAP:
         return COPIED if _is_needed_by_each(call, study, module) else None
+    if name.startswith(AT_ONCE):
+        return CHANGED if name.endswith("_") and given in walk(call.args[0]) else COPIED
     if name in COPYING:
         return COPIED  # deepcopy(list(model.parameters()))
     callees = study.values(call.func, module)

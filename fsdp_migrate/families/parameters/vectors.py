@@ -59,8 +59,8 @@ def find_flattened_parameters(study: Study, module: Module) -> Iterator[Site]:
         elif name == FROM_VECTOR and len(call.args) == 2:
             construct, given = WRITTEN, call.args[1]
         elif name in JOINING and call.args:
-            construct, given = PIECES, call.args[0]
-            if not flattened(given, study, module):
+            construct, given = PIECES, _mapped(call.args[0], study, module)
+            if given is call.args[0] and not flattened(given, study, module):
                 continue
         else:
             continue
@@ -70,6 +70,19 @@ def find_flattened_parameters(study: Study, module: Module) -> Iterator[Site]:
             continue
         if models_of_list(given, study, module):
             yield Site(construct, module, call, call, given)
+
+
+def _mapped(given: ast.expr, study: Study, module: Module) -> ast.expr:
+    """``parameters`` of ``list(map(torch.flatten, parameters))``; else ``given``."""
+    inner = given
+    match given:
+        case ast.Call(func=ast.Name(id="list" | "tuple"), args=[inner]):
+            pass
+    match inner:
+        case ast.Call(func=ast.Name(id=applied_functions.MAP), args=[function, mapped]):
+            name, is_attribute = applied_functions.named(function, study, module)
+            return mapped if name in FLATTENING and not is_attribute else given
+    return given
 
 
 def find_norms_of_lists(study: Study, module: Module) -> Iterator[Site]:
