@@ -76,7 +76,11 @@ def decide(site: Site, study: Study) -> Decision:
     setting = state_dict_settings.read_setting(call, site.module, study)
     place = _item(site, call)
     own = own_managers.entered(call, site.module, study) if not setting.problem else None
-    if own is not None and not any(_is_felt_in(e, setting, site, study) for e in own[1]):
+    if own is not None:
+        felt = any(_is_felt_in(each, setting, site, study) for each in own[1])
+        form = study.take(site, Form(AT_EACH_CALL.name, enough=not felt), IN_THE_MODEL)
+        if form == IN_THE_MODEL.name:
+            return _kept(site, study, models)
         return _without_manager(*own, site, study, models)
     if place is None:
         return _kept(site, study, models)

@@ -86,7 +86,7 @@ def test_those_of_another_file_go_and_callers_out_of_sight_are_spoken_of() -> No
     assert "with " not in after["train.py"]
     assert "from lib.states" not in after["train.py"]
     assert "def " not in after["lib/states.py"]
-    assert "callers outside the given paths that enter whole()" in after["train.py"].replace(
+    assert "Callers outside the given paths that enter whole()" in after["train.py"].replace(
         "\n    #     ", " "
     )
     assert all(outcome.value != "left" for _, outcome in outcomes(result))

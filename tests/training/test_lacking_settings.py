@@ -47,6 +47,8 @@ def build(net, words):
         params["ignored_modules"] = frozen
     if "sync" in words:
         params["sync_module_states"] = True
+    if "group" in words:
+        params["process_group"] = dist.new_group([0, 1])
     if classes:
         params.update(
             auto_wrap_policy=functools.partial(
@@ -86,7 +88,13 @@ main()
 
 @pytest.mark.parametrize(
     "words",
-    ["FULL_SHARD", "SHARD_GRAD_OP Block half", "FULL_SHARD Block frozen", "FULL_SHARD Block sync"],
+    [
+        "FULL_SHARD",
+        "SHARD_GRAD_OP Block half",
+        "FULL_SHARD Block frozen",
+        "FULL_SHARD Block sync",
+        "FULL_SHARD Block sync group",
+    ],
 )
 def test_trains_the_same(launcher: Launcher, tmp_path: Path, words: str) -> None:
     both = written({"train.py": PROGRAM.encode()}, tmp_path)
