@@ -72,10 +72,11 @@ class External(Value):
     def below(self, part: str) -> str:
         """The name of something in it. A loop (``x = x.next``, ``path = path[:-1]`` in what calls
         itself) asks for ever deeper ones: a part that a name has already ends it there, but for
-        short names (``tqdm.auto.tqdm``), so that what a loop finds is finite."""
+        one, as in ``checkpoint.checkpoint`` or ``tqdm.auto.tqdm``. So what a loop finds is finite.
+        """
         parts = self.name.split(".")
-        is_repeated = parts.count(part) > (1 if len(parts) < SHORT else 0)
-        return self.name if is_repeated else f"{self.name}.{part}"
+        is_first = len(set(parts)) == len(parts) and (parts[-1] == part or len(parts) < SHORT)
+        return self.name if part in parts and not is_first else f"{self.name}.{part}"
 
 
 @dataclass(frozen=True)
