@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from fsdp_migrate.analysis.module import Module
 
+SHORT = 4  # parts of a dotted name
 FunctionNode = ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda
 
 
@@ -67,6 +68,15 @@ class External(Value):
     """Something the project imports from outside, by its dotted name."""
 
     name: str = ""
+
+    def below(self, part: str) -> str:
+        """The name of something in it. A loop (``x = x.next``, ``path = path[:-1]`` in what calls
+        itself) asks for ever deeper ones: a part that a name has already ends it there, but for
+        one, as in ``checkpoint.checkpoint`` or ``tqdm.auto.tqdm``. So what a loop finds is finite.
+        """
+        parts = self.name.split(".")
+        is_first = len(set(parts)) == len(parts) and (parts[-1] == part or len(parts) < SHORT)
+        return self.name if part in parts and not is_first else f"{self.name}.{part}"
 
 
 @dataclass(frozen=True)

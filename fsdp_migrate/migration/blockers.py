@@ -26,7 +26,7 @@ def held_back(decisions: Sequence[Decision], study: Study) -> list[HeldBack]:
     stoppable = {
         by.site.reference
         for by, guarded in zip(found, partial.guarded(found, study), strict=True)
-        if guarded.guard.edits
+        if guarded.guard.edits and not by.guard.problem
     }
     result = []
     for together, number in sites.items():

@@ -187,6 +187,8 @@ def _attempt(
             if not again:
                 result.problems += map(_problem, study.failures.values())
         decisions = without(sorted([*decisions, *unused], key=decide.order), dropped, options)
+        if again:  # a file that cannot be edited, or has no support, holds more back
+            result.held_back = blockers.held_back(decisions, study)
         edits = _edits(decisions, options)
         placed = support_file.place(project, {m: e for m, e in edits.items() if m not in odd})
         if placed.unproved:

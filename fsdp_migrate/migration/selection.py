@@ -86,9 +86,8 @@ def without(
             )
         elif refused or (decision.guard.edits and decision.site.module in dropped):
             edits = () if refused else decision.edits
-            result.append(
-                replace(decision, edits=edits, guard=Guard(problem=decision.guard.problem))
-            )
+            problem = decision.guard.problem or reason
+            result.append(replace(decision, edits=edits, guard=Guard(problem=problem)))
         else:
             result.append(decision)
     return hold_back(result) if changed else result

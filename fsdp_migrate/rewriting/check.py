@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import ast
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import replace
 
 from packaging.version import Version
@@ -19,7 +19,7 @@ from fsdp_migrate.fsdp1 import api as fsdp1
 from fsdp_migrate.planning import support_library
 from fsdp_migrate.rewriting import cells
 from fsdp_migrate.rewriting.bound_names.conditions import condition_text
-from fsdp_migrate.rewriting.bound_names.reads import ALWAYS_BOUND, UnsureRead
+from fsdp_migrate.rewriting.bound_names.reads import ALWAYS_BOUND, DIRECTLY, UnsureRead, place_of
 from fsdp_migrate.rewriting.bound_names.walk import find_unsure_reads
 from fsdp_migrate.syntax.magics import SplitError
 from fsdp_migrate.syntax.name_table import NameTable
@@ -83,7 +83,8 @@ def too_early(old: NameTable, new: NameTable) -> UnsureRead | None:
     """The first read that may find nothing bound, though the old file was sure of it.
 
     The old file was not sure if it had an unsure read of the same name at the same place, or of a
-    name that was imported for that place and no longer is.
+    name that was imported for that place and no longer is. Of several places that one event leads
+    to, the first is named; behind a guard another one is, which the old file had as well.
     """
     found = find_unsure_reads(new)
     gone_with = _with_else(old) - _with_else(new) if found else None
@@ -94,6 +95,7 @@ def too_early(old: NameTable, new: NameTable) -> UnsureRead | None:
     known = find_unsure_reads(old)
     here = {(d.name, d.place, d.event) for d in known}
     found = {d for d in found if (d.name, d.place, d.event) not in here}
+    found = {d for d in found if not _stood_there(d, known, old)} if found and known else found
     if not found:  # as nearly always
         return None
     # What is not imported may be in a function of our own by now, within the one that had it.
@@ -112,6 +114,15 @@ def too_early(old: NameTable, new: NameTable) -> UnsureRead | None:
         and not (d.name in fresh and (d.place, d.event) in replaced)
     ]
     return min(early, key=lambda d: d.line, default=None)
+
+
+def _stood_there(read: UnsureRead, known: Collection[UnsureRead], old: NameTable) -> bool:
+    """Whether the old file read a name at a place, and what leads there found it unsure already."""
+    led_there = any((d.name, d.event) == (read.name, read.event) for d in known)
+    if read.event == DIRECTLY or not led_there:
+        return False
+    names = old.names_by_id.named(read.name)
+    return any(isinstance(n.ctx, ast.Load) and place_of(n, old) == read.place for n in names)
 
 
 def _with_else(table: NameTable) -> set[str]:

@@ -104,3 +104,20 @@ def test_too_many_questions_end_in_an_unknown_value(monkeypatch: Any) -> None:
     [unknown] = found - {0, 1, 2, 3}
     assert "too long" in unknown.why
     assert system.ask(0) == found
+
+
+def test_a_circle_that_finds_something_new_each_time_ends() -> None:
+    asked: Any = Answers()
+    looked: list[str] = []
+
+    def ask(question: str) -> frozenset[Any]:
+        return frozenset(asked.ask(question, lambda: find(question), ast.Pass(), None))
+
+    def find(question: str) -> Iterable[int]:
+        looked.append(question)
+        return (0, *(n + 1 for n in ask("b" if question == "a" else "a") if isinstance(n, int)))
+
+    found = ask("a")
+    assert len(looked) < 3 * answers.LAST_ROUND
+    assert any("too long" in value.why for value in found if not isinstance(value, int))
+    assert ask("a") == found

@@ -8,11 +8,13 @@ from pathlib import Path
 
 import pytest
 
+from fsdp_migrate.analysis.module import Module
 from fsdp_migrate.migration.engine import Options
 from fsdp_migrate.planning.outcome import Outcome
 from fsdp_migrate.planning.result import Result
 from fsdp_migrate.planning.rule import Example
 from fsdp_migrate.report import summary
+from fsdp_migrate.rewriting import check
 from fsdp_migrate.syntax import guards
 from tests.helpers.commandline import Command, answering
 from tests.helpers.migrating import REGISTRY, migrate, without_support
@@ -671,6 +673,60 @@ def test_deselected_rules_hold_back_as_before() -> None:
     result, after = migrate({"example.py": source}, ignoring)
     assert not result.problems
     assert after["example.py"] == source.replace(", StateDictType", "")
+
+
+LOGGED = (
+    HEAD.replace("import torch\n", "import logging\n\nimport hydra\n")
+    + """\
+logger: logging.Logger
+
+
+def save(model):
+    state = FSDP.state_dict(model)
+    logger.info("saved")
+    return state
+
+
+def train(net):
+    model = FSDP(net)
+    save(model)
+    logger.info("trained")
+
+
+@hydra.main(config_path="conf")
+def main(net):
+    global logger
+    logger = logging.getLogger()
+    train(net)
+    save(net)
+"""
+)
+
+
+def test_a_guard_moves_the_first_read_of_a_name_that_may_be_missing() -> None:
+    result, after = partially(LOGGED)
+    assert any(d.guarded for d in result.decisions)
+    assert "model = fully_shard(net)" in after
+
+
+def test_what_a_file_that_cannot_be_edited_holds_back_is_said(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    shard = HEAD + "from save import save\n\n\ndef train(net):\n    save(FSDP(net))\n"
+    save = HEAD + "def save(model):\n    return FSDP.state_dict(model)\n"
+    given = {"train.py": shard, "save.py": save}
+
+    def defect(module: Module, new: Module, target: object) -> str:
+        return f"{check.UNSURE}: x" if module.path.stem == "save" else ""
+
+    monkeypatch.setattr(check, "defect", defect)
+    result, after = migrate(given, PARTIAL)
+    assert "fully_shard" not in after["train.py"]
+    (left,) = (d for d in result.decisions if d.code == "FSDP499")
+    assert check.UNSURE in left.guard.problem
+    (held,) = result.held_back
+    assert held.places == ("save.py:6",)
+    assert not held.is_stoppable, "no guard can stand there"
 
 
 # -- every rule's own examples --------------------------------------------------------------------

@@ -396,6 +396,30 @@ SURE = {
 }
 
 
+# ``logger`` may be missing wherever ``main`` leads: in ``save``, and in ``train`` behind it.
+LED_TO = """\
+def save(): {save}
+def train(): save(); {train}
+@start
+def main():
+    global logger
+    logger = make()
+    train(); save()
+"""
+LATE["a read that a guard comes to, and that was not there"] = (
+    LED_TO.format(save="logger.info(1)", train="pass"),
+    LED_TO.format(save="raise E", train="logger.info(2)"),
+)
+LATE["another function's name of its own"] = (
+    "def f(x):\n    if x: y = 1\n    return y\ndef g():\n    y = 2\n    return y\n",
+    "def f(x):\n    if x: y = 1\n    return y\ndef g():\n    return y\n    y = 2\n",
+)
+SURE["the first of several reads is behind a guard now"] = (
+    LED_TO.format(save="logger.info(1)", train="logger.info(2)"),
+    LED_TO.format(save="raise E; logger.info(1)", train="logger.info(2)"),
+)
+
+
 def too_early(old: str, new: str) -> bool:
     before, after = (name_table_builder.build(ast.parse(text)) for text in (old, new))
     return check.too_early(before, after) is not None

@@ -20,6 +20,7 @@ from fsdp_migrate.analysis.values import Class, Frame, Unknown, Value, Values
 MAX_DEPTH = 300  # nested evaluations; each takes some ten Python frames
 MAX_STEPS = 20_000  # evaluations for one question and those that it asks
 MAX_ROUNDS = 10  # of a circle; after so many what was found once stays
+LAST_ROUND = 60  # of one in which there is something new each time
 RECURSION_LIMIT = 12 * MAX_DEPTH + 1000
 # What an expression stands for in a frame; what instances of a class have as an attribute.
 Question = tuple[ast.expr, Frame | None] | tuple[ast.ClassDef, str]
@@ -76,7 +77,7 @@ class Answers:
         lowest, self._lowest = self._lowest, _NONE
         changed, self._changed = self._changed, False
         try:
-            result = self._settle(key, find)
+            result = self._settle(key, find, node, module)
         finally:
             del self._open[key]
             self._path.pop()
@@ -101,7 +102,9 @@ class Answers:
         if sys.getrecursionlimit() < RECURSION_LIMIT:
             sys.setrecursionlimit(RECURSION_LIMIT)
 
-    def _settle(self, key: Question, find: Callable[[], Iterable[Value]]) -> Values:
+    def _settle(
+        self, key: Question, find: Callable[[], Iterable[Value]], node: ast.AST, module: Module
+    ) -> Values:
         """The answer to an open question: for good, unless one that was opened earlier goes in."""
         depth, before, rounds = self._open[key], len(self._provisional), 0
         while True:
@@ -119,7 +122,11 @@ class Answers:
                     self._provisional[key] = result, self._path[self._lowest]
                 return result
             circle = self._take(before)
-            if not self._changed:
+            if rounds > LAST_ROUND:  # nothing tells that there is an end to it
+                more = {_too_long(node, module)}
+                result |= more
+                circle = {each: values | more for each, values in circle.items()}
+            if not self._changed or rounds > LAST_ROUND:
                 self.final.update(circle)
                 self.final[key] = result
                 return result

@@ -109,7 +109,7 @@ class Attributes:
         """The values of an attribute of ``value``, asked for by ``node`` in ``module``."""
         match value:
             case External():
-                name = f"{value.name}.{attr}"
+                name = value.below(attr)
                 submodule = self.tracer.project.find(name, module)
                 if submodule is not None:  # of a package that nothing else led to
                     return [ModuleValue(node, module, target=submodule)]

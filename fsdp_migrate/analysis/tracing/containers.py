@@ -206,9 +206,9 @@ class Containers:
                 # Enum["NAME"]: the member when the key is written out.
                 names = [k.value for k in keys if isinstance(k, Constant)]
                 if names and len(names) == len(keys):
-                    result += [External(node, module, name=f"{value.name}.{n}") for n in names]
+                    result += [External(node, module, name=value.below(str(n))) for n in names]
                 else:
-                    result.append(External(node, module, name=f"{value.name}.*"))
+                    result.append(External(node, module, name=value.below("*")))
             elif (kept := self._element(node, value) or self._placed(node, value)) is not None:
                 result += kept
             else:

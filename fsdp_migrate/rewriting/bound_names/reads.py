@@ -16,6 +16,7 @@ MODULE_ATTRIBUTES = frozenset(
     ("__file__", "__name__", "__doc__", "__path__", "__spec__", "__package__", "__loader__")
 )
 ALWAYS_BOUND = frozenset(dir(builtins)) | MODULE_ATTRIBUTES
+DIRECTLY = "directly"  # the event of a read in the statements that bind the name
 
 
 @dataclass(frozen=True)
@@ -54,7 +55,7 @@ class Reads:
             outer = home.parent.lookup(node.id) if home.parent is not None else None
             home = outer or home
         key = (home, node.id)
-        self._require(key, node, "directly", state)
+        self._require(key, node, DIRECTLY, state)
         if self._is_own(key):
             self.call(key, f"by {node.id}", state)
 
@@ -107,6 +108,11 @@ class Reads:
         if name in ALWAYS_BOUND and (scope is self.table.module or scope.is_class):
             return
         imported = all(b.kind is Kind.IMPORT for b in scope.bindings.get(name, ()))
-        outer = [n.name for n in self.table.ancestors(node) if isinstance(n, Definition)]
-        place = ".".join(reversed(outer))
+        place = place_of(node, self.table)
         self.unsure.add(UnsureRead(name, place, event, imported, node.lineno))
+
+
+def place_of(node: ast.AST, table: NameTable) -> str:
+    """The functions and classes that a node stands in, by their names."""
+    outer = [n.name for n in table.ancestors(node) if isinstance(n, Definition)]
+    return ".".join(reversed(outer))
