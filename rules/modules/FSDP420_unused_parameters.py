@@ -40,7 +40,8 @@ def decide(site: Site, study: Study) -> Decision:
         plan.after.append(code("{m}.{s}(True, recurse=False)", m=plan.model, s=SETTER))
         message = "parameters that a step does not use get gradients of zero, as in FSDP1"
         return study.rewritten(site, RULE.code, message, models=[constructor])
-    named = ", ".join(f"{u.cls.node.name}.{part}" for u in found.unused for part in u.parts[:2])
+    each = (f"{u.cls.node.name}.{part}" for u in found.unused for part in u.parts[:2])
+    named = ", ".join(dict.fromkeys(each))  # classes of two files may have one name
     owner = "the model" if by_root else "the unit that holds them"
     may_be_units = constructor.may_have("auto_wrap_policy")
     shared = ", where they share a unit with others," if may_be_units else ""
