@@ -31,7 +31,9 @@ from fsdp_migrate.syntax.expressions import given_arguments, last_name
 
 STATES = frozenset({"state_dict", "load_state_dict"})
 # Packages of which rules know what their functions do with a model, or that do nothing with one.
-KNOWN = LIBRARIES | sys.stdlib_module_names | {"torch", "accelerate", "lightning", "safetensors"}
+KNOWN = LIBRARIES | sys.stdlib_module_names
+KNOWN |= {"torch", "accelerate", "lightning", "pytorch_lightning", "deepspeed", "safetensors"}
+KNOWN |= {"comet_ml", "mlflow", "neptune", "tensorboard", "wandb"}
 OF_PARAMETERS = clips.TORCH_CLIP | vectors.FUNCTIONS
 # What FSDP1 had its own way for: states, averages of parameters, gradients.
 HANDLING = re.compile(r"save|load|state|checkpoint|ckpt|ema|average|clip|grad", re.I)

@@ -51,7 +51,8 @@ def decide(site: Site, study: Study) -> Decision:
     if can_fill and study.take(site, NONE, ZEROS) == ZEROS.name:
         present(plan).after += _fill(found.unused, holders, present(plan))
         return study.rewritten(site, RULE.code, ZEROS.name, models=[constructor])
-    named = ", ".join(f"{u.cls.node.name}.{part}" for u in found.unused for part in u.parts[:2])
+    each = (f"{u.cls.node.name}.{part}" for u in found.unused for part in u.parts[:2])
+    named = ", ".join(dict.fromkeys(each))  # classes of two files may have one name
     owner = "the model" if by_root else "the unit that holds them"
     may_be_units = constructor.may_have("auto_wrap_policy")
     shared = ", where they share a unit with others," if may_be_units else ""

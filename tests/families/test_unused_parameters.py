@@ -206,3 +206,29 @@ def test_torch_2_13_is_told() -> None:
     _, text = parts(BRANCH, target="2.13")
     assert f"    model.{setter}(True, recurse=False)\n" in text
     assert "TODO" not in text
+
+
+def test_classes_of_one_name_in_two_files_are_named_once() -> None:
+    part = """\
+from torch import nn
+
+
+class Part(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.inner = nn.Linear(4, 4)
+
+    def forward(self, x):
+        return self.inner(x) if x.sum() > 0 else x
+"""
+    source = """\
+import one
+import two
+from torch import nn
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+model = FSDP(nn.Sequential(one.Part(), two.Part(), nn.Linear(4, 4)))
+"""
+    result, _ = migrate({"train.py": source, "one.py": part, "two.py": part})
+    (found,) = [d for d in result.decisions if d.code == "FSDP420"]
+    assert found.message.count("Part.inner") == 1

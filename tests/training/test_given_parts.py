@@ -33,8 +33,12 @@ class Block(nn.Module):
 
 
 class Scorer:
-    def __init__(self):
+    def __init__(self, measure=None):
         self.norm = nn.BatchNorm1d(4)
+        self.measure = measure
+
+    def score(self, x):
+        return self.measure(x)
 
 
 class Net(nn.Module):
@@ -98,6 +102,7 @@ GIVEN = {
 WITHOUT = {
     "another part": "net = Net(nn.Linear(16, 16))",
     "no module": "net = Net(nn.Linear(16, 16), scorer=Scorer())",
+    "what calls something": "net = Net(nn.Linear(16, 16), scorer=Scorer(globals()['f']))",
     "a number": "width = 16\n    net = Net(nn.Linear(16, 16), width)",
 }
 NORMS = "isinstance(module, _BatchNorm)"

@@ -139,6 +139,8 @@ def _given(
     if not isinstance(call, ast.Call) or call in seen:
         return
     seen.add(call)
+    if cls is not None and not _is_module_class(cls, study):
+        cls = None  # it may call a function as well
     values_of = ModuleValues(study)
     given: list[tuple[int | str, ast.expr]] = [*enumerate(call.args)]
     given += [(keyword.arg or "", keyword.value) for keyword in call.keywords]
@@ -171,12 +173,15 @@ def _calls(cls: Class, place: int | str) -> bool:
     return False
 
 
+def _is_module_class(cls: Class, study: Study) -> bool:
+    return any(base.startswith("torch.nn.") for base in study.tracer.external_bases(cls))
+
+
 def _is_module(value: Value, study: Study) -> bool:
     """Whether a value is surely a module: of a class of the project's, or of a library's."""
     match value:
         case Made(callee=Class() as cls):
-            bases = study.tracer.external_bases(cls)
-            return any(base.startswith("torch.nn.") for base in bases)
+            return _is_module_class(cls, study)
         case Made(node=ast.Call(), made_by=name) if name:
             holds = name in WRAPPERS or fsdp1.canonical(name) in {"wrap", fsdp1.FSDP}
             return holds or bool(LANGUAGE_MODELS.search(name)) or is_librarys_module(name)
