@@ -20,7 +20,7 @@ FOLDERS = ("scripts", "script", "docker", ".devcontainer", ".github/workflows", 
 """Where such files lie below the directories that are looked into."""
 FILES = re.compile(
     r".*\.(?:sh|bash|slurm|sbatch|dockerfile|def|bat|ps1)|(?:Docker|Container|Make)file.*"
-    r"|(?:README|INSTALL|SETUP)\w*(?:\.(?:md|rst|txt))?|(?:conda|env)[\w.-]*\.ya?ml"
+    r"|(?:README|INSTALL|SETUP)\w*(?:\.(?:md|rst|txt))?|(?:conda|env|cog)[\w.-]*\.ya?ml"
     r"|requirements.*\.(?:txt|in)",
     re.IGNORECASE,
 )

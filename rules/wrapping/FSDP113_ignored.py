@@ -2,13 +2,16 @@
 
 import ast
 
+from fsdp_migrate.analysis.module import Module
 from fsdp_migrate.analysis.values import Constant, Unknown
 from fsdp_migrate.families.wrapping import frozen_modules
+from fsdp_migrate.fsdp1.references import enclosing_function
 from fsdp_migrate.fsdp1.site import Site
 from fsdp_migrate.planning.context import Study
 from fsdp_migrate.planning.edits import Code, code
 from fsdp_migrate.planning.model import Decision
 from fsdp_migrate.planning.rule import Rule
+from fsdp_migrate.syntax.trees import FUNCTIONS
 
 RULE = Rule(
     code="FSDP113",
@@ -28,6 +31,8 @@ def decide(site: Site, study: Study) -> Decision:
     plan, value, name = study.argument(site)
     if isinstance(value, ast.Constant) and value.value is None:
         return study.dropped(site, RULE.code, "dropped, it was None")
+    if _is_empty(value, site.module):
+        return study.dropped(site, RULE.code, "dropped, it was empty")
     if "ignored_params" in plan.everywhere:
         return study.left(
             site,
@@ -65,3 +70,19 @@ def decide(site: Site, study: Study) -> Decision:
     plan.ignored = modules
     review = "" if frozen_modules.are_frozen(value, site.module, study) else REVIEW
     return study.rewritten(site, RULE.code, "ignored_params", review=review)
+
+
+def _is_empty(value: ast.expr, module: Module) -> bool:
+    """Whether an argument is a list without elements, or a function's name of one that has no
+    other use."""
+    match value:
+        case ast.List(elts=[]) | ast.Tuple(elts=[]):
+            return True
+        case ast.Name(id=name):
+            others = [n for n in module.table.names_by_id.of({name}) if n is not value]
+            match [module.table.parents[n] for n in others]:
+                case [ast.Assign(value=ast.List(elts=[]) | ast.Tuple(elts=[]), targets=[target])]:
+                    around = enclosing_function(module, value)
+                    own = isinstance(around, FUNCTIONS) and target is others[0]
+                    return own and enclosing_function(module, target) is around
+    return False

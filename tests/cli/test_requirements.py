@@ -790,6 +790,7 @@ INSTALLS = {
     "setup.sh": ("pip install torch==2.5.0 torchvision==0.20.0", "setup.sh:1", "torch==2.5.0"),
     "scripts/env.slurm": ("\n  pip install 'torch<2.6'\n", "scripts/env.slurm:2", "torch<2.6"),
     "README.md": ("Run `pip install torch==2.4`.", "README.md:1", "torch==2.4"),
+    "cog.yaml": ('    - "torch==2.4.0"\n', "cog.yaml:1", "torch==2.4.0"),
     "environment.yml": ("dependencies:\n  - pytorch=2.2.1\n", "environment.yml:2", "pytorch=2.2.1"),
     "Dockerfile": (
         "FROM pytorch/pytorch:2.1.0-cuda12.1\n",
