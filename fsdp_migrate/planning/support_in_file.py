@@ -8,7 +8,7 @@ from collections.abc import Collection, Mapping, Sequence
 from fsdp_migrate.analysis.module import Module
 from fsdp_migrate.analysis.project import Project
 from fsdp_migrate.planning import support_library as library
-from fsdp_migrate.planning.edits import Code, Define, Edit, Import, Support
+from fsdp_migrate.planning.edits import Code, Define, Edit, Import, ReplaceStatement, Support
 
 LONGEST = 20  # lines of code, docstrings aside, of all that a file defines itself
 
@@ -41,8 +41,11 @@ def _are_short(names: Collection[str]) -> bool:
 def _definitions(
     module: Module, names: set[str], needs: Sequence[Support], edits: Sequence[Edit]
 ) -> list[Edit]:
-    """The functions above the file's first definition; nothing where that does not do."""
-    first = next((n for n in module.source.tree.body if isinstance(n, Define.ABOVE)), None)
+    """The functions above the file's first definition that stays; nothing where that does not
+    do."""
+    gone = {e.node for e in edits if isinstance(e, ReplaceStatement) and not e.codes}
+    staying = (n for n in module.source.tree.body if n not in gone)
+    first = next((n for n in staying if isinstance(n, Define.ABOVE)), None)
     if first is None or module.source.excerpt is not None:
         return []
     table = module.table

@@ -92,6 +92,28 @@ def test_those_of_another_file_go_and_callers_out_of_sight_are_spoken_of() -> No
     assert all(outcome.value != "left" for _, outcome in outcomes(result))
 
 
+def test_a_support_function_stands_above_what_stays() -> None:
+    """The first function of the file, above which it would have been written, goes."""
+    optimizer = MAIN.replace(
+        "    with sharded(model):\n",
+        "    optim = torch.optim.AdamW(model.parameters())\n"
+        "    with _all(model):\n"
+        "        torch.save(FSDP.optim_state_dict(model, optim), path)\n"
+        "    with sharded(model):\n",
+    )
+    manager = (
+        "def _all(model):\n"
+        "    return FSDP.state_dict_type(model, StateDictType.FULL_STATE_DICT)\n\n\n"
+    )
+    head, rest = MANAGERS.split("@contextmanager", 1)
+    source = f"{head}{manager}@contextmanager{rest}{optimizer}"
+    result, after = migrate({"train.py": source})
+    assert list(after) == ["train.py"]
+    assert "def whole_on_cpu(" in after["train.py"]
+    assert "    with " not in after["train.py"]
+    assert all(outcome.value != "left" for _, outcome in outcomes(result))
+
+
 @pytest.mark.parametrize("way", STAY)
 def test_they_stay_where_something_else_may_need_them(way: str) -> None:
     old, new = OTHER.get(way, ("", ""))
