@@ -152,6 +152,46 @@ def test_its_parameters_may_come_in_groups_and_its_model_from_other_programs(
     assert outcomes(result).count(("FSDP403", Outcome.LEFT)) == 1
 
 
+RUN_BY_TWO = """\
+from torch import nn
+
+
+def get():
+    return nn.Linear(2, 2)
+
+
+def build(model):
+    return torch.optim.AdamW([{"params": [p for p in model.parameters()]}])
+
+
+def wrap(model):
+    return FSDP(model, use_orig_params=True)
+
+
+def run(net):
+    optimizer = build(net)
+    model = wrap(net)
+    return model, optimizer
+
+
+def main():
+    run(get())
+
+
+def tune():
+    run(get())
+"""
+TWO_OBJECTS = RUN_BY_TWO.replace("run(net)", "run(net, other)").replace("wrap(net)", "wrap(other)")
+TWO_OBJECTS = TWO_OBJECTS.replace("run(get())", "run(get(), get())")
+
+
+def test_an_object_of_two_programs_that_one_function_is_given() -> None:
+    result, _ = migrate({"a.py": HEAD + RUN_BY_TWO})
+    assert outcomes(result).count(("FSDP403", Outcome.LEFT)) == 1
+    result, _ = migrate({"a.py": HEAD + TWO_OBJECTS})
+    assert not [d for d in result.decisions if d.code == "FSDP403"]
+
+
 IN_GROUPS = """\
 def main(net):
     decayed = [p for n, p in net.named_parameters() if p.ndim > 1]

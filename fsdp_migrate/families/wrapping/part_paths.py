@@ -8,6 +8,7 @@ for one is the beginning of what is asked of it for the other: ``net`` and ``net
 from __future__ import annotations
 
 import ast
+from collections import Counter
 from collections.abc import Iterator, Mapping
 
 from fsdp_migrate.analysis.module import Module
@@ -127,7 +128,29 @@ def is_one_object(value: Value, function: ast.AST, module: Module, study: Study)
     running = study.cache(_known_running)
     if function not in running:
         running[function] = _running(function, module, study)
-    return _calls_to(value.node, value.module, running[function], study, {}) <= 1
+    made = _calls_to(value.node, value.module, running[function], study, {})
+    return _most_made(function, module, made, study, {}) <= 1
+
+
+def _most_made(
+    function: ast.AST,
+    module: Module,
+    made: Counter[ast.AST],
+    study: Study,
+    known: dict[ast.AST, int],
+) -> int:
+    """The most that a run of a function makes, with one of the calls that lead to it, and so on."""
+    if function not in known:
+        known[function] = made[function]  # a recursive call makes no more
+        callers = study.tracer.callers(function, module) if isinstance(function, FUNCTIONS) else []
+        known[function] += max(
+            (
+                _most_made(enclosing_function(c.module, c.call), c.module, made, study, known)
+                for c in callers
+            ),
+            default=0,
+        )
+    return known[function]
 
 
 def _known_running(study: Study) -> dict[ast.AST, frozenset[ast.AST]]:
@@ -152,17 +175,20 @@ def _calls_to(
     module: Module,
     running: frozenset[ast.AST],
     study: Study,
-    counted: dict[ast.AST, int],
-) -> int:
-    """How many calls that some functions make come to ``node``; two where there may be more."""
+    counted: dict[ast.AST, Counter[ast.AST]],
+) -> Counter[ast.AST]:
+    """How many calls of each of some functions come to ``node``; two where there may be more."""
     around = enclosing_function(module, node)
     if around in running:
-        return 1
+        return Counter({around: 1})
     if not isinstance(around, FUNCTIONS):
-        return 0
+        return Counter()
     if around not in counted:
         callers = study.tracer.callers(around, module)
-        counted[around] = 0  # a recursive call makes no other way there
-        ways = (_calls_to(c.call, c.module, running, study, counted) for c in callers)
-        counted[around] = 2 if callers and len(counted) > CALLS_DEEP else sum(ways)
+        counted[around] = Counter()  # a recursive call makes no other way there
+        if callers and len(counted) > CALLS_DEEP:
+            counted[around] = Counter(dict.fromkeys(running, 2))
+        else:
+            ways = (_calls_to(c.call, c.module, running, study, counted) for c in callers)
+            counted[around] = sum(ways, Counter())
     return counted[around]
