@@ -94,6 +94,8 @@ turned = torch.ones(3, 4).t()
 assert turned.to("cuda").stride() == turned.stride()
 assert part.to("cpu") is part and part.to(device="cpu") is part and part.to(torch.int64) is part
 
+torch.cpu.current_stream().synchronize()  # as FSDP1 does where gradients are offloaded
+
 with torch.device("cuda"):
     assert torch.empty(2).device.type == "cpu"
 
