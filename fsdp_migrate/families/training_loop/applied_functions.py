@@ -82,3 +82,27 @@ def named(function: ast.expr, study: Study, module: Module) -> tuple[str, bool]:
 
 def _is_torchs(name: str) -> bool:
     return name.startswith("torch.")
+
+
+def renamed(study: Study, module: Module) -> dict[str, str]:
+    """What a file calls functions of torch's: ``size`` of ``size = torch.linalg.vector_norm``."""
+    known = study.cache(_renamed)
+    if module not in known:
+        known[module] = dict(_find_renamed(module))
+    return known[module]
+
+
+def _renamed(study: Study) -> dict[Module, dict[str, str]]:
+    """The files of which that was asked."""
+    return {}
+
+
+def _find_renamed(module: Module) -> Iterator[tuple[str, str]]:
+    for binding in module.table.imports:
+        of = binding.qualified.rpartition(".")[2]
+        if _is_torchs(binding.qualified) and of != binding.name:
+            yield binding.name, of
+    for name in module.table.names:
+        match module.table.parents[name]:
+            case ast.Assign(targets=[target], value=ast.Attribute(attr=of)) if target is name:
+                yield name.id, of

@@ -62,7 +62,7 @@ def find_reductions(
     names: Collection[str], region: Sequence[ast.AST], study: Study, module: Module
 ) -> list[Reduction]:
     """The reductions in the body of a loop, of what its variables hold."""
-    if not _reduces_anything(region, module):
+    if not _reduces_anything(region, study, module):
         return []
     held = {*names, *listed(names, region)}
     aliases: list[tuple[str, ast.expr]] = []
@@ -85,10 +85,10 @@ def find_reductions(
     return found
 
 
-def _reduces_anything(region: Sequence[ast.AST], module: Module) -> bool:
+def _reduces_anything(region: Sequence[ast.AST], study: Study, module: Module) -> bool:
     """Whether some call in a region has the name of a reduction."""
     table = module.table
-    calls = [*table.calls_by_name.of({*REDUCING, *renamed(module)})]
+    calls = [*table.calls_by_name.of({*REDUCING, *_renamed(study, module)})]
     parts = set(region) if calls else set()
     return any(
         not parts.isdisjoint((call, *table.ancestors(call)))
@@ -97,19 +97,9 @@ def _reduces_anything(region: Sequence[ast.AST], module: Module) -> bool:
     )
 
 
-def renamed(module: Module) -> dict[str, str]:
-    """What a file calls reductions of torch's: ``size`` of ``size = torch.linalg.vector_norm``."""
-    table = module.table
-    found = {
-        b.name: b.qualified.rpartition(".")[2]
-        for b in table.imports
-        if b.qualified.startswith(MODULES)
-    }
-    for attribute in table.attributes_by_name.of(NORMS):
-        match table.parents[attribute]:
-            case ast.Assign(targets=[ast.Name(id=name)], value=value) if value is attribute:
-                found[name] = attribute.attr
-    return {name: of for name, of in found.items() if name != of and of in REDUCING}
+def _renamed(study: Study, module: Module) -> dict[str, str]:
+    named = applied_functions.renamed(study, module)
+    return {name: of for name, of in named.items() if of in REDUCING}
 
 
 def _is_on_lines(call: ast.Call, part: ast.AST) -> bool:
@@ -150,7 +140,7 @@ def _read(call: ast.Call, names: Collection[str], study: Study, module: Module) 
     method = call.func
     if isinstance(method, ast.Name) and method.id in NORMS | OF_LISTS:
         name = method.id
-    elif isinstance(method, ast.Name) and method.id in (others := renamed(module)):
+    elif isinstance(method, ast.Name) and method.id in (others := _renamed(study, module)):
         name = others[method.id]
     elif isinstance(method, ast.Attribute):
         name = method.attr
