@@ -117,12 +117,14 @@ def too_early(old: NameTable, new: NameTable) -> UnsureRead | None:
 
 
 def _stood_there(read: UnsureRead, known: Collection[UnsureRead], old: NameTable) -> bool:
-    """Whether the old file read a name at a place, and what leads there found it unsure already."""
+    """Whether the old file read a name of the module at a place, and what leads there found it
+    unsure already."""
     led_there = any((d.name, d.event) == (read.name, read.event) for d in known)
     if read.event == DIRECTLY or not led_there:
         return False
-    names = old.names_by_id.named(read.name)
-    return any(isinstance(n.ctx, ast.Load) and place_of(n, old) == read.place for n in names)
+    names = [n for n in old.names_by_id.named(read.name) if isinstance(n.ctx, ast.Load)]
+    there = (n for n in names if old.within[n].lookup(n.id) is old.module)
+    return any(place_of(n, old) == read.place for n in there)
 
 
 def _with_else(table: NameTable) -> set[str]:

@@ -414,6 +414,10 @@ LATE["another function's name of its own"] = (
     "def f(x):\n    if x: y = 1\n    return y\ndef g():\n    y = 2\n    return y\n",
     "def f(x):\n    if x: y = 1\n    return y\ndef g():\n    return y\n    y = 2\n",
 )
+LATE["a read that an import of the function's own was for"] = (
+    LED_TO.format(save="logger.info(1)", train="from a import logger; logger.info(2)"),
+    LED_TO.format(save="raise E", train="logger.info(2)"),
+)
 SURE["the first of several reads is behind a guard now"] = (
     LED_TO.format(save="logger.info(1)", train="logger.info(2)"),
     LED_TO.format(save="raise E; logger.info(1)", train="logger.info(2)"),
