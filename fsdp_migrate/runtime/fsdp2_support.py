@@ -789,7 +789,7 @@ def sharding_kwargs(
             raise ValueError(f"{name} needs a mesh of two dimensions, or two groups")
         kwargs["mesh"] = mesh
     elif name in ("HYBRID_SHARD", "_HYBRID_SHARD_ZERO2", "NO_SHARD"):
-        kind = (device_type or _accelerator().type) if HAS_DEFAULT_DEVICES else device_type
+        kind = device_type or _accelerator().type if HAS_DEFAULT_DEVICES else device_type
         sharding = 1 if name == "NO_SHARD" else torch.get_device_module(kind).device_count()
         kwargs["mesh"] = init_device_mesh(
             kind,
