@@ -232,3 +232,43 @@ model = FSDP(nn.Sequential(one.Part(), two.Part(), nn.Linear(4, 4)))
     result, _ = migrate({"train.py": source, "one.py": part, "two.py": part})
     (found,) = [d for d in result.decisions if d.code == "FSDP420"]
     assert found.message.count("Part.inner") == 1
+
+
+@pytest.mark.parametrize(
+    ("call", "named"),
+    [
+        ("batch.x, batch.y", "part"),
+        ("*batch", "part"),
+        ("batch.x, None", ""),
+        ("batch.x", ""),
+    ],
+)
+def test_an_input_may_be_given_by_its_place(call: str, named: str) -> None:
+    assert parts(BRANCH, call=call)[0] == named
+
+
+@pytest.mark.parametrize(
+    ("given", "call", "named"),
+    [
+        ("x, y", "batch.x, batch.y", "first, part"),
+        ("x, y", "batch.x, y=batch.y", "first, part"),
+        ("x, self.config.other", "batch.x, batch.y", ""),
+        ("x, None", "batch.x, batch.y", ""),
+    ],
+)
+def test_an_input_may_be_handed_to_a_method(
+    given: str, call: str, named: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mixed = """\
+    def mixed(self, x, other=None):
+        return self.first(x) if other is None else self.part(x)
+
+
+def build("""
+    monkeypatch.setitem(globals(), "MODEL", MODEL.replace("\ndef build(", mixed, 1))
+    assert parts(f"return self.mixed({given})", call=call)[0] == named
+
+
+def test_a_function_of_the_project_is_no_model() -> None:
+    """What it is given is given to no forward."""
+    assert parts(BRANCH, call="prepared(batch.x, batch.y)")[0] == ""

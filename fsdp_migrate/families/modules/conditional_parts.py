@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 
-from fsdp_migrate.analysis.flow import access_path
 from fsdp_migrate.analysis.module import Module
 from fsdp_migrate.analysis.values import Class, Made, Values
+from fsdp_migrate.families.modules.given_inputs import GivenInputs
 from fsdp_migrate.families.wrapping import computing_methods
 from fsdp_migrate.families.wrapping.computing_methods import FunctionNode, Methods
 from fsdp_migrate.families.wrapping.named_units import named_units
@@ -55,22 +55,31 @@ class ConditionalParts:
     def __init__(self, study: Study, constructor: Constructor) -> None:
         self.study, self.methods = study, Methods(study)
         self.units = named_units(constructor, study)
-        self._passed = _passed_keywords(study)
+        self.given = study.cache(GivenInputs.of)
 
     def unused(self, cls: Class) -> list[str]:
         found = self.methods.find(cls, "forward")
         if found is None or found[0].node is not cls.node:
             return []
-        parts = self.function(cls, *found, frozenset())
+        parts = self.function(cls, *found, frozenset(), self.given.places)
         return sorted(parts.perhaps - parts.always)
 
     def function(
-        self, cls: Class, owner: Class, node: FunctionNode, seen: frozenset[FunctionNode]
+        self,
+        cls: Class,
+        owner: Class,
+        node: FunctionNode,
+        seen: frozenset[FunctionNode],
+        given: Collection[int],
     ) -> Parts:
+        """The parts that a method runs whose arguments at the ``given`` places may differ from step
+        to step; those that calls name may as well."""
         parameters = [*node.args.posonlyargs, *node.args.args]
         if not parameters or node in seen or len(seen) > DEEP:
             return Parts()
-        body = _Body(self, cls, owner, node, parameters[0].arg, seen | {node})
+        this, *others = (each.arg for each in parameters)
+        at_places = {name for place, name in enumerate(others) if place in given}
+        body = _Body(self, cls, owner, node, this, at_places, seen | {node})
         return body.block(node.body)
 
     def part(self, values: Values) -> bool:
@@ -91,26 +100,6 @@ class ConditionalParts:
             return not lineage.isdisjoint(self.units)
         return value.made_by in self.units
 
-    def is_passed(self, argument: str) -> bool:
-        return self.is_named(argument) or "**" in self._passed
-
-    def is_named(self, argument: str) -> bool:
-        """Whether some call names an argument: ``model(mask=x)``, and not ``model(**batch)``."""
-        return argument in self._passed
-
-
-def _passed_keywords(study: Study) -> set[str]:
-    """The keywords that calls of models use; ``**`` if some call unpacks a dictionary."""
-    found: set[str] = set()
-    for module in study.project.modules:
-        keywords = module.table.keywords
-        found |= {keyword for keyword in keywords if keyword is not None}
-        for call in module.table.opened_calls if None in keywords else ():
-            path = access_path(call.func)
-            if path is not None and study.traced(call.func, module):
-                found.add("**")
-    return found
-
 
 class _Body:
     """One method: which parts it runs."""
@@ -122,9 +111,11 @@ class _Body:
         owner: Class,
         function: FunctionNode,
         this: str,
+        given: Collection[str],
         seen: frozenset[FunctionNode],
     ) -> None:
         self.reader, self.cls, self.owner, self.seen = reader, cls, owner, seen
+        self.given = given  # arguments that differ from step to step, by their places
         self.module: Module = owner.module
         self.this = this
         self.optional: set[str] = set()  # inputs that are None unless they are given
@@ -142,7 +133,9 @@ class _Body:
 
     def _varies(self, argument: str, default: ast.expr) -> bool:
         """Whether an argument with a default may be given as something else."""
-        return not isinstance(default, ast.Constant) or self.reader.is_passed(argument)
+        if not isinstance(default, ast.Constant) or argument in self.given:
+            return True
+        return self.reader.given.may_have(argument)
 
     # -- statements -------------------------------------------------------------------------------
 
@@ -245,7 +238,8 @@ class _Body:
             case ast.Compare(
                 left=ast.Name(id=name), ops=[ast.Is() | ast.IsNot() as op], comparators=[other]
             ) if is_none(other):
-                if name in self.optional and not self.reader.is_named(name):
+                is_given = name in self.given or name in self.reader.given.keywords
+                if name in self.optional and not is_given:
                     return isinstance(op, ast.Is)
         return None
 
@@ -303,7 +297,8 @@ class _Body:
                     return result
             found = self.reader.methods.find(self.cls, func.attr, above)
             if found is not None:
-                result.then(self.reader.function(self.cls, *found, self.seen))
+                given = [place for place, a in enumerate(call.args) if self._is_input(a)]
+                result.then(self.reader.function(self.cls, *found, self.seen, given))
         return result
 
     def _used(self, nodes: Sequence[ast.expr]) -> Parts:
