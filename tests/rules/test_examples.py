@@ -240,5 +240,5 @@ def test_every_support_function_is_documented_and_shown() -> None:
     assert all(ast.get_docstring(n) for n in public)
     shown = {f for _, example in EXAMPLES for f in example.support}
     shown |= {f for _, example in EXAMPLES for f in re.findall(r"(?m)^def (\w+)", example.after)}
-    by_evidence = {"AgreeingGradScaler"}  # written where a run shows the need
+    by_evidence = {"AgreeingGradScaler", "zero_unused_gradients"}  # where a run shows the need
     assert {n.name for n in public} - {"reshard_parameters"} - by_evidence <= shown
