@@ -10,6 +10,7 @@ sites (``verify/compare/blame.py``) in their order.
 
 from __future__ import annotations
 
+import ast
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -135,15 +136,30 @@ class Suspects:
     def _by_guard(self, ending: Ending) -> Iterator[Suspect]:
         """The unit of the site that is left behind a guard, if the guard ended the program."""
         said = guards.TEXT.search(ending.says)
-        for file, line in reversed(list(_frames(ending)) if said else []):
+        if said is None:
+            return
+        places = list(_frames(ending)) or self._guards(said[1], said[2])  # none for SystemExit
+        for file, line in reversed(places):
             old = self._old_lines(file, line)
-            if said is None or old is None:
+            if old is None:
                 continue
             behind = [s for s in self.left if (s.file, s.code) == (file, said[1])]
             behind = [site for site in behind if site.span.last >= old[0]]
             for site in sorted(behind, key=lambda site: abs(site.span.line - old[2]))[:1]:
                 why = f"{site} is left for you, and the guard in front of it ended the program"
                 yield Suspect(self.left[site], why)
+
+    def _guards(self, code: str, reason: str) -> list[tuple[str, int]]:
+        """Where the guards stand that give a reason."""
+        named = {site.file for site in self.left if site.code == code}
+        return [
+            (file, node.lineno)
+            for file in sorted(named)
+            if file.endswith(".py")
+            for node in ast.walk(ast.parse("\n".join(_lines(self.after / file))))
+            if isinstance(node, ast.Raise)
+            if (guard := guards.read(node)) is not None and guard.reason == reason
+        ]
 
     def _by_what_is_left(self, ending: Ending) -> Iterator[Suspect]:
         """The unit of a site that is left, if the program's innermost line with an error is its."""

@@ -1,4 +1,4 @@
-"""What becomes of the error that a guard raises: nothing in the project may catch it."""
+"""Which error a guard raises: one that nothing in the project may catch."""
 
 from __future__ import annotations
 
@@ -11,7 +11,13 @@ from fsdp_migrate.migration.guard_place import DEFINITIONS, Nowhere
 from fsdp_migrate.planning.context import Study
 from fsdp_migrate.syntax.expressions import last_name
 
-CAUGHT = frozenset({"NotImplementedError", "RuntimeError", "Exception", "BaseException"})
+# What a guard may raise, the usual one first, with the handlers that catch it.
+CAUGHT = {
+    "NotImplementedError": frozenset(
+        {"NotImplementedError", "RuntimeError", "Exception", "BaseException"}
+    ),
+    "SystemExit": frozenset({"SystemExit", "BaseException"}),
+}
 SUPPRESSING = frozenset({"suppress", "raises", "assertRaises", "assertRaisesRegex"})
 # What runs a function where an error of it stops nothing.
 ELSEWHERE = frozenset(
@@ -32,19 +38,23 @@ ELSEWHERE = frozenset(
 )
 
 
+LEAVING = frozenset({"exit", "_exit", "quit", "abort"})
+
+
 @dataclass
 class Catching:
-    """What in a project ends errors: context managers by name, and whether any ``try`` does."""
+    """What in a project ends an error: context managers by name, and whether any ``try`` does."""
 
+    error: str
     contexts: set[str] = field(default_factory=lambda: set(SUPPRESSING))
     anywhere: bool = False
 
     @classmethod
-    def of(cls, study: Study) -> Catching:
-        found = cls()
+    def of(cls, error: str, study: Study) -> Catching:
+        found = cls(error)
         for module in study.project.modules:
             for node in module.table.parents:
-                if isinstance(node, (ast.Try, ast.TryStar)) and _ends_errors(node):
+                if isinstance(node, (ast.Try, ast.TryStar)) and found.ends(node):
                     found.anywhere = True
                     if any(isinstance(n, ast.Yield) for s in node.body for n in ast.walk(s)):
                         found.contexts.add(_definition(module, node))
@@ -55,9 +65,24 @@ class Catching:
                         found.contexts.add(_definition(module, method))
         return found
 
+    def ends(self, node: ast.Try | ast.TryStar) -> bool:
+        """Whether a ``try`` ends the error where its body raises it."""
+        return any(map(self.swallows, node.handlers)) or _leaves(node.finalbody)
 
-def _ends_errors(node: ast.Try | ast.TryStar) -> bool:
-    return any(map(_swallows, node.handlers)) or _leaves(node.finalbody)
+    def swallows(self, handler: ast.ExceptHandler) -> bool:
+        """Whether a handler may catch the error and go on."""
+        caught = CAUGHT[self.error]
+        kinds = handler.type.elts if isinstance(handler.type, ast.Tuple) else [handler.type]
+        names = {None if k is None else _last_name(k) for k in kinds}
+        if not any(n is None or n in caught or not n[:1].isupper() for n in names):
+            return False
+        last = handler.body[-1]
+        if isinstance(last, ast.Expr) and _last_name(last.value) in LEAVING:
+            return False
+        if not isinstance(last, ast.Raise):
+            return True
+        again = "" if last.exc is None else _last_name(last.exc)
+        return again not in {"", handler.name, "SystemExit", *caught}
 
 
 def _definition(module: Module, node: ast.AST) -> str:
@@ -70,7 +95,29 @@ def _is_false(node: ast.Return) -> bool:
     return node.value is None or (isinstance(node.value, ast.Constant) and not node.value.value)
 
 
-def check(module: Module, statement: ast.AST, study: Study, catching: Catching) -> None:
+def stopping_error(module: Module, statement: ast.AST, study: Study) -> str:
+    """The error that a guard raises at a place so that the program stops: the first one that
+    nothing in the project may catch.
+
+    Raises:
+        Nowhere: each may be caught, or stop only a thread.
+    """
+    problems: list[Nowhere] = []
+    for catching in study.cache(_catching):
+        try:
+            _check(module, statement, study, catching)
+        except Nowhere as problem:
+            problems.append(problem)
+        else:
+            return catching.error
+    raise problems[0]
+
+
+def _catching(study: Study) -> list[Catching]:
+    return [Catching.of(error, study) for error in CAUGHT]
+
+
+def _check(module: Module, statement: ast.AST, study: Study, catching: Catching) -> None:
     """Refuse a place from which an error does not stop the program, in whatever calls lead there.
 
     Calls are told by the name of the function, whoever's it is; of methods that are called without
@@ -109,7 +156,9 @@ def _check_caught_here(module: Module, node: ast.AST, catching: Catching) -> ast
             return parent
         if isinstance(parent, (ast.Try, ast.TryStar)) and child not in parent.finalbody:
             inside = child in parent.body
-            if (inside and any(map(_swallows, parent.handlers))) or _leaves(parent.finalbody):
+            if (inside and any(map(catching.swallows, parent.handlers))) or _leaves(
+                parent.finalbody
+            ):
                 raise Nowhere("what it raises is caught")
         if isinstance(parent, (ast.With, ast.AsyncWith)) and child in parent.body:
             for item in parent.items:
@@ -146,21 +195,6 @@ def _mentions(name: str, study: Study) -> Mentions:
                 return None
             mentions.append((module, mention))
     return mentions
-
-
-def _swallows(handler: ast.ExceptHandler) -> bool:
-    """Whether a handler may catch a guard's error and go on."""
-    kinds = handler.type.elts if isinstance(handler.type, ast.Tuple) else [handler.type]
-    names = {None if k is None else _last_name(k) for k in kinds}
-    if not any(n is None or n in CAUGHT or not n[:1].isupper() for n in names):
-        return False
-    last = handler.body[-1]
-    if isinstance(last, ast.Expr) and _last_name(last.value) in {"exit", "_exit", "quit", "abort"}:
-        return False
-    if not isinstance(last, ast.Raise):
-        return True
-    again = "" if last.exc is None else _last_name(last.exc)
-    return again not in {"", handler.name, "SystemExit", *CAUGHT}
 
 
 def _leaves(block: Iterable[ast.stmt]) -> bool:

@@ -36,8 +36,7 @@ def guarded(decisions: Sequence[Decision], study: Study) -> list[Decision]:
     nodes: set[ast.AST] = {d.site.node for d in decisions} | {d.site.reference for d in decisions}
     if not any(map(holds, decisions)):
         return list(decisions)
-    catching = study.cache(caught.Catching.of)
-    return [_guarded(d, nodes, study, catching) if holds(d) else d for d in decisions]
+    return [_guarded(d, nodes, study) if holds(d) else d for d in decisions]
 
 
 def holds(decision: Decision) -> bool:
@@ -59,9 +58,7 @@ def edits(decisions: Iterable[Decision]) -> Iterator[Edit]:
             yield edit
 
 
-def _guarded(
-    decision: Decision, nodes: set[ast.AST], study: Study, catching: caught.Catching
-) -> Decision:
+def _guarded(decision: Decision, nodes: set[ast.AST], study: Study) -> Decision:
     site = decision.site
     try:
         setting = site.construct.owner in vocabulary.SETTINGS
@@ -71,13 +68,15 @@ def _guarded(
             raise guard_place.Nowhere("the rule failed")
         place = guard_place.find(site, nodes)
         guard_place.check_import(site, place.statement, decision)
-        caught.check(site.module, place.statement, study, catching)
+        error = caught.stopping_error(site.module, place.statement, study)
     except guard_place.Nowhere as why:
         return replace(decision, guard=Guard(problem=str(why)))
-    return replace(decision, guard=Guard(_edits(decision, place, study)))
+    return replace(decision, guard=Guard(_edits(decision, place, error, study)))
 
 
-def _edits(decision: Decision, place: guard_place.Place, study: Study) -> tuple[Edit, ...]:
+def _edits(
+    decision: Decision, place: guard_place.Place, error: str, study: Study
+) -> tuple[Edit, ...]:
     site, statement = decision.site, place.statement
     module = site.module
     sentence = next(
@@ -85,7 +84,7 @@ def _edits(decision: Decision, place: guard_place.Place, study: Study) -> tuple[
         sentences(decision.message, decision.help),
     )
     mark = Mark(module, statement, decision.code, sentence)
-    text = guards.text(decision.code, decision.message)
+    text = guards.text(decision.code, decision.message, error)
     parent = module.table.parents[statement]
     on_one_line = isinstance(parent, ast.stmt) and parent.lineno == statement.lineno
     if on_one_line:  # the marker's place is in the block that the line becomes

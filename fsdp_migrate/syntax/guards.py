@@ -15,7 +15,7 @@ from weakref import WeakKeyDictionary
 from fsdp_migrate.syntax.name_table import NameTable
 from fsdp_migrate.syntax.trees import block_of
 
-ERROR = "NotImplementedError"
+ERRORS = frozenset({"NotImplementedError", "SystemExit"})
 WIDTH = 80  # of a message's lines
 _DEFINITIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 TEXT = re.compile(r"fsdp-migrate (FSDP\d{3}): (.*)", re.DOTALL)
@@ -31,14 +31,14 @@ class Guard:
     always: bool  # False: it raises under a condition, before a part of a statement
 
 
-def text(code: str, reason: str) -> str:
-    """The statement that raises, a long message in several lines."""
+def text(code: str, reason: str, error: str) -> str:
+    """The statement that raises one of ``ERRORS``, a long message in several lines."""
     message = f"fsdp-migrate {code}: {reason}"
     words = textwrap.wrap(message, WIDTH, break_long_words=False, break_on_hyphens=False)
     if len(message) <= WIDTH or " ".join(words) != message:
-        return f"raise {ERROR}({_quoted(message)})"
+        return f"raise {error}({_quoted(message)})"
     lines = [f"    {_quoted(part)}" for part in (*(f"{w} " for w in words[:-1]), words[-1])]
-    return "\n".join((f"raise {ERROR}(", *lines, ")"))
+    return "\n".join((f"raise {error}(", *lines, ")"))
 
 
 def _quoted(message: str) -> str:
@@ -52,11 +52,9 @@ def read(statement: ast.stmt) -> Guard | None:
             found = read(inner)
             return found and Guard(statement, found.code, found.reason, always=False)
         case ast.Raise(
-            exc=ast.Call(
-                func=ast.Name(id="NotImplementedError"), args=[ast.Constant(value=str(said))]
-            ),
+            exc=ast.Call(func=ast.Name(id=error), args=[ast.Constant(value=str(said))]),
             cause=None,
-        ) if known := TEXT.fullmatch(said):
+        ) if error in ERRORS and (known := TEXT.fullmatch(said)):
             return Guard(statement, known[1], known[2], always=True)
     return None
 
@@ -68,7 +66,7 @@ def of(table: NameTable) -> dict[ast.stmt, Guard]:
     """The guards of a module by their statements; those inside a condition count as that one."""
     known = _FOUND.get(table)
     if known is None:
-        errors = table.names_by_id.named(ERROR)
+        errors = [name for error in ERRORS for name in table.names_by_id.named(error)]
         known = _FOUND[table] = {}
         for name in errors:
             statement = table.statement(name)

@@ -95,6 +95,17 @@ def test_a_guard_that_was_reached_is_about_the_site_behind_it(
     assert units(guarded, endings={"after": ending}) == expected
 
 
+@pytest.mark.parametrize(("reason", "expected"), [("it is FSDP1's", [1]), ("it is not", [])])
+def test_a_guard_that_leaves_the_program_is_found_by_its_words(
+    suspects: Suspects, reason: str, expected: list[int]
+) -> None:
+    """SystemExit has no traceback."""
+    (suspects.after / "train.py").write_text(GUARDED.replace("NotImplementedError", "SystemExit"))
+    guarded = dataclasses.replace(suspects, owners={}, left={site("FSDP499", 6): 1})
+    says = f"rank 0 ended with exit code 1: fsdp-migrate FSDP499: {reason}"
+    assert units(guarded, endings={"after": dataclasses.replace(crash(""), says=says)}) == expected
+
+
 def test_what_the_words_of_an_error_speak_of(suspects: Suspects) -> None:
     casts = site("FSDP202", 5)
     owners = {**suspects.owners, casts: 1}

@@ -351,7 +351,7 @@ NOWHERE = {
     ),
     "a try that catches it among others": (
         "    try:\n        return FSDP.state_dict(model)\n"
-        "    except (OSError, RuntimeError) as error:\n        print(error)\n"
+        "    except (OSError, BaseException) as error:\n        print(error)\n"
     ),
     "a finally that leaves": (
         "    try:\n        state = FSDP.state_dict(model)\n    finally:\n        return None\n"
@@ -379,26 +379,27 @@ SAVE = "def save(net):\n    model = FSDP(net)\n    return FSDP.state_dict(model)
 @pytest.mark.parametrize(
     "caller",
     [
-        "try:\n    save(net)\nexcept Exception:\n    pass\n",
-        "def run(net):\n    save(net)\n\n\ntry:\n    run(net)\nexcept RuntimeError:\n    pass\n",
+        "try:\n    save(net)\nexcept BaseException:\n    pass\n",
+        "try:\n    save(net)\nexcept SystemExit:\n    pass\nexcept Exception:\n    pass\n",
+        "def run(net):\n    save(net)\n\n\ntry:\n    run(net)\nexcept:\n    pass\n",
         "threading.Thread(target=save, args=(net,)).start()\n",
         "executor.submit(save, net)\n",
-        "def run(net):\n    each(lambda: save(net))\n\n\n"
-        "try:\n    run(net)\nexcept Exception:\n    pass\n",
+        "def run(net):\n    each(lambda: save(net))\n\n\ntry:\n    run(net)\nexcept:\n    pass\n",
         "@contextmanager\ndef tolerant():\n    try:\n        yield\n"
-        "    except Exception as error:\n        print(error)\n\n\n"
+        "    except BaseException as error:\n        print(error)\n\n\n"
         "with tolerant():\n    save(net)\n",
         "class Tolerant:\n    def __exit__(self, *error):\n        return True\n\n\n"
         "with Tolerant():\n    save(net)\n",
         "class Saver:\n    def __init__(self, net):\n        save(net)\n\n\n"
         "class Other(Saver):\n    pass\n\n\n"
-        "try:\n    Other(net)\nexcept Exception:\n    pass\n",
+        "try:\n    Other(net)\nexcept:\n    pass\n",
         "class Net:\n    def forward(self, x):\n        return save(x)\n\n\n"
-        "try:\n    Net()(1)\nexcept RuntimeError as error:\n"
+        "try:\n    Net()(1)\nexcept BaseException as error:\n"
         "    if 'memory' not in str(error):\n        raise\n",
     ],
     ids=[
         "caught",
+        "caught as either",
         "caught further out",
         "a thread",
         "an executor",
@@ -412,10 +413,34 @@ SAVE = "def save(net):\n    model = FSDP(net)\n    return FSDP.state_dict(model)
 def test_an_error_that_stops_nothing_is_no_guard(caller: str) -> None:
     _, text = partially(HEAD + SAVE + "\n\n" + caller)
     assert "model = FSDP(net)" in text
-    assert "NotImplementedError" not in text
+    assert "raise " not in text.replace("        raise\n", "")
     other = "from example import save\n\n" + caller
     _, text = partially(HEAD + SAVE, other=other)
     assert "model = FSDP(net)" in text
+
+
+@pytest.mark.parametrize(
+    "caller",
+    [
+        "try:\n    save(net)\nexcept Exception:\n    pass\n",
+        "def run(net):\n    save(net)\n\n\ntry:\n    run(net)\nexcept RuntimeError:\n    pass\n",
+        "@contextmanager\ndef tolerant():\n    try:\n        yield\n"
+        "    except Exception as error:\n        print(error)\n\n\n"
+        "with tolerant():\n    save(net)\n",
+        "class Net:\n    def forward(self, x):\n        return save(x)\n\n\n"
+        "try:\n    Net()(1)\nexcept RuntimeError as error:\n    print(error)\n",
+    ],
+    ids=["caught", "caught further out", "a context", "a method that nobody names"],
+)
+def test_where_errors_are_caught_a_guard_leaves_the_program(caller: str) -> None:
+    """``except Exception`` catches no SystemExit."""
+    _, text = partially(HEAD + SAVE + "\n\n" + caller)
+    assert "model = fully_shard(net)" in text
+    assert "    raise SystemExit(" in text
+    assert "NotImplementedError" not in text
+    again, same = partially(text)
+    assert same == text
+    assert all(d.guarded for d in again.decisions if d.outcome is Outcome.LEFT)
 
 
 @pytest.mark.parametrize(
@@ -578,7 +603,7 @@ def test_where_asking_would_not_tell_the_guard_has_no_condition(given: str) -> N
 
 
 def test_what_is_said_of_a_guard_is_read_again() -> None:
-    statement = ast.parse(guards.text("FSDP101", 'it\'s a "quote"\\')).body[0]
+    statement = ast.parse(guards.text("FSDP101", 'it\'s a "quote"\\', "SystemExit")).body[0]
     found = guards.read(statement)
     assert found is not None
     assert (found.code, found.reason) == ("FSDP101", 'it\'s a "quote"\\')
@@ -631,7 +656,8 @@ def test_a_guard_alone_is_counted(
     run: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, quote: str
 ) -> None:
     (tmp_path / "pyproject.toml").write_text("")
-    text = "def save():\n    " + guards.text("FSDP302", "no").replace('"', quote) + "\n"
+    guard = guards.text("FSDP302", "no", "NotImplementedError").replace('"', quote)
+    text = f"def save():\n    {guard}\n"
     (tmp_path / "a.py").write_text(text)
     monkeypatch.chdir(tmp_path)
     assert run("check", ".").code == 1

@@ -79,10 +79,11 @@ def install_functional(session: Session) -> None:
 def _communicating(module: types.ModuleType, names: Any) -> list[str]:
     found = []
     for name in list(names):
-        # `vars` and not `getattr`: reading the deprecated `reduce_op` prints a warning.
+        # The deprecated `reduce_op` prints a warning as soon as it is asked for its attributes, as
+        # `isinstance` does.
         function = vars(module).get(name)
         if (
-            isinstance(function, types.FunctionType)
+            type(function) is types.FunctionType
             and name not in _SILENT
             and "group" in inspect.signature(function).parameters
         ):

@@ -17,6 +17,7 @@ _TAIL = 12
 _POLL_S = 0.2
 _FRAME = re.compile(r'^\s*File "(?P<file>[^"]+)", line (?P<line>\d+),? in (?P<function>.+)$')
 _INSTALLED = re.compile(r"((?:^|[\"' ]))/[^\"'\n]*?/(?:site|dist)-packages/", re.MULTILINE)
+_GUARD = re.compile(r"^fsdp-migrate FSDP\d{3}: ", re.MULTILINE)  # which left by SystemExit
 _NO_TORCH = re.compile(r"No module named '?torch\b")
 _SIGNALS = {6: "SIGABRT", 9: "SIGKILL (out of memory?)", 11: "SIGSEGV", 15: "SIGTERM"}
 
@@ -44,7 +45,8 @@ def read_ending(watched: Watched, *, folder: Path, logs: Path, tree: Path) -> En
     if exceptions:
         return _raised(exceptions[0], tree, common)
     status = _exit_status(watched, logs)
-    if watched.code != 0 and not (complete and (stepped or status <= 0)):
+    is_stopped = status > 0 and _GUARD.search(_log_tails(logs)) is not None
+    if watched.code != 0 and not (complete and (stepped or status <= 0) and not is_stopped):
         return _died(watched, folder, logs, tree, common)
     boots = processes.marked(folder)
     if not boots:
