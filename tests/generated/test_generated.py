@@ -98,7 +98,7 @@ def test_parameters_and_parts_behind_what_is_not_followed(asked: str, line: str)
 @pytest.mark.parametrize(
     "hidden",
     [
-        "elsewhere.Average(model)",  # an object of another class
+        "elsewhere.Monitor(model)",  # an object of another class
         "model.named_parameters()",
         "elsewhere.loss_of(batches)",
         "torch.optim.AdamW(model.parameters())",
