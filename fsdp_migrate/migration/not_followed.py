@@ -9,9 +9,14 @@ from collections.abc import Iterator
 from functools import partial
 
 from fsdp_migrate.analysis.module import Module
-from fsdp_migrate.analysis.values import Display, External, Unknown
+from fsdp_migrate.analysis.values import Class, Display, External, Unknown
 from fsdp_migrate.families.checkpoints import copied_models
-from fsdp_migrate.families.modules import exact_classes, replaced_parameters, unseen_models
+from fsdp_migrate.families.modules import (
+    exact_classes,
+    own_classes,
+    replaced_parameters,
+    unseen_models,
+)
 from fsdp_migrate.families.modules.dispatched import dispatched_calls
 from fsdp_migrate.families.parameters import clips, distant_optimizers, vectors
 from fsdp_migrate.families.parameters.parameter_loops import METHODS
@@ -78,6 +83,7 @@ def _unfollowed(
             yield node, why
     yield from _parameters(module, study)
     yield from _handed_out(module, study)
+    yield from _parts(module, study)
 
 
 def _models(module: Module, study: Study) -> Iterator[tuple[ast.expr, str]]:
@@ -110,6 +116,25 @@ def _holders(
         for node in given_arguments(call):
             if why := holders.made_of(node, module):
                 yield call, why
+
+
+def _parts(module: Module, study: Study) -> Iterator[tuple[ast.expr, str]]:
+    """What may be a part of a model, or one of several things of which a model is one, and is asked
+    whether it is of a class that sharded modules have."""
+    for call in module.table.calls_by_name.of(("isinstance",)) if study.constructors else ():
+        question = class_questions.asked(call)
+        if question is None:
+            continue
+        subject, asked = question
+        classes = class_questions.classes(asked, module, study.tracer) or ()
+        if not any(isinstance(each, Class) for each in classes):
+            continue
+
+        def is_part(node: ast.expr, where: Module, asked: ast.expr = asked) -> bool:
+            return own_classes.concerns(node, asked, study, where, module) == ""
+
+        if why := unfollowed.made_of(is_part, subject, module, study.tracer):
+            yield subject, why
 
 
 def _parameters(module: Module, study: Study) -> Iterator[tuple[ast.expr, str]]:

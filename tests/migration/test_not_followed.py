@@ -315,3 +315,52 @@ def test_an_inner_module_of_what_nothing_tells_is_marked(given: str) -> None:
 def test_a_module_of_another_object_is_not(given: str) -> None:
     after, _ = run(STRATEGY.format(given=given))
     assert INNER not in " ".join(after["train.py"].replace("#", " ").split())
+
+
+HOLDER = """\
+import types
+from elsewhere import passed
+
+
+class Net(torch.nn.Linear):
+    pass
+
+
+class Holder:
+    def __init__(self, **parts):
+        for name, part in parts.items():
+            setattr(self, name, part)
+
+    def nets(self):
+        return [name for name in vars(self) if isinstance({asked})]
+
+
+holder = Holder(model=FSDP(Net(4, 4)), rate=0.1)
+"""
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [
+        "passed(getattr(self, name)), Net",
+        "max([getattr(self, name)], key=id), Net",
+        "passed(self.__dict__[name]), (int, Net)",
+    ],
+)
+def test_the_class_of_what_may_be_a_part_is_named(asked: str) -> None:
+    _, said = run(HOLDER.format(asked=asked))
+    name = asked.partition("(")[0]
+    assert said == [f"What {name}() does with a model is not followed: see train.py:19"]
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [
+        "getattr(self, name), Net",  # rewritten
+        "passed(getattr(self, name)), dict",
+        "passed(name), Net",
+        "len(getattr(self, name)), Net",
+    ],
+)
+def test_a_question_that_no_model_answers_otherwise_is_not(asked: str) -> None:
+    assert not run(HOLDER.format(asked=asked))[1]

@@ -42,24 +42,24 @@ def find_own_classes(study: Study, module: Module) -> Iterator[Site]:
     for check in module.table.calls_by_name.of(("isinstance", "issubclass")):
         asked = class_questions.asked(check)
         if asked is not None and not class_questions.stops(check, module):
-            doubt = _concerns(*asked, study, module)
+            doubt = concerns(*asked, study, module)
             if doubt is not None and not _is_excepted(check, asked[0], study, module):
                 yield Site(CONSTRUCT, module, check, check, asked[0], doubt)
     for match in module.table.matches if study.constructors else ():
         for case in match.cases:
             for pattern in alternatives(case.pattern):
                 if isinstance(pattern, ast.MatchClass):
-                    doubt = _concerns(match.subject, pattern.cls, study, module)
+                    doubt = concerns(match.subject, pattern.cls, study, module)
                     if doubt is not None:
                         yield Site(CASE, module, pattern.cls, pattern.cls, match.subject, doubt)
     for call, subject, registered in dispatched_calls(study, module) if study.constructors else ():
-        found = (_concerns(subject, c, study, module, where) for c, where in registered)
+        found = (concerns(subject, c, study, module, where) for c, where in registered)
         doubts = [doubt for doubt in found if doubt is not None]
         if doubts:
             yield Site(DISPATCH, module, call, call, subject, min(doubts))
 
 
-def _concerns(
+def concerns(
     subject: ast.expr, asked: ast.expr, study: Study, module: Module, named_in: Module | None = None
 ) -> str | None:
     """Why a question may be put to a sharded model of a class that is asked for: an empty text
