@@ -443,6 +443,59 @@ def save(model, queue):
 def main(net, queue):
     save(build(net, queue), queue)
 """,
+    "a flag of each call of a method": """\
+class Run:
+    def __init__(self, net):
+        self.model = net
+
+    def epoch(self, number):
+        first = number == 0
+        model = self.model
+        if first:
+            model = self.model = FSDP(model)
+        else:
+            model = self.model
+            b = model.state_dict()
+
+
+def main(net):
+    run = Run(net)
+    for number in range(2):
+        run.epoch(number)
+""",
+    "a flag of a method of the same name": """class Builder:
+    def setup(self, net):
+        sharded = parsed()
+        return FSDP(net) if sharded else net
+
+
+class Saver:
+    def setup(self, model):
+        sharded = asked()
+        if not sharded:
+            b = model.state_dict()
+
+
+def main(net):
+    Saver().setup(Builder().setup(net))
+""",
+    "a list that gets something": """def main(net):
+    wrapped = []
+    model = net
+    if not wrapped:
+        model = FSDP(net)
+        wrapped.append(model)
+    if wrapped:
+        b = model.state_dict()
+""",
+    "a list that is emptied": """def main(net, wanted):
+    units = [*wanted]
+    model = FSDP(net) if units else net
+    while units:
+        print(units.pop())
+    if not units:
+        b = model.state_dict()
+""",
     "one of two conditions": """\
 def main(net):
     args = parsed()

@@ -24,7 +24,7 @@ from fsdp_migrate.analysis.tracing.facts import (
     sure,
 )
 from fsdp_migrate.analysis.tracing.functions import class_of_method, has_decorator
-from fsdp_migrate.analysis.tracing.setting_names import OWN, SettingNames
+from fsdp_migrate.analysis.tracing.setting_names import LOOPS, OBJECT, OWN, SettingNames
 from fsdp_migrate.analysis.tracing.tags import Tags
 from fsdp_migrate.analysis.tracing.tracer import Tracer
 from fsdp_migrate.analysis.values import Class, External, Function, FunctionNode
@@ -85,7 +85,7 @@ class SettingFacts:
         return contradict(
             there,
             here,
-            lambda name: _is_one_answer(name, *used) and not self._changes(name, made, used),
+            lambda name: self._is_one_answer(name, *used) and not self._changes(name, made, used),
         )
 
     def _is_tagged_otherwise(self, made: Place, used: Place) -> bool:
@@ -291,6 +291,37 @@ class SettingFacts:
                 return True
         return False
 
+    def _is_one_answer(self, setting: str, node: ast.AST, module: Module) -> bool:
+        """Whether a model met at ``node`` was made under the answer that a setting has there.
+
+        That of one call, or of one object, says nothing of a model that comes from another; an
+        object's may come from an earlier call of a method that runs more than once.
+        """
+        if not setting.startswith(OWN):
+            return True
+        match node:
+            case ast.Attribute():
+                is_kept = _is_of_self(node)
+                return is_kept and (OBJECT in setting or not self._runs_again(node, module))
+            case ast.Name(id=name):
+                owner = module.table.scope_of(node).lookup(name)
+                bindings = owner.bindings.get(name, []) if owner is not None else []
+                kept = [b.value for b in bindings if b.value is not None and _is_of_self(b.value)]
+                return all(b.kind is not Kind.PARAMETER for b in bindings) and all(
+                    self._is_one_answer(setting, value, module) for value in kept
+                )
+        return False
+
+    def _runs_again(self, node: ast.AST, module: Module) -> bool:
+        """Whether the project calls the method around ``node`` at several places, or in a loop."""
+        around = module.table.scope_of(node).function()
+        method = around.node if around is not None else None
+        if not isinstance(method, FUNCTIONS) or getattr(method, "name", "") == "__init__":
+            return False
+        calls = self.tracer.callers(method, module)
+        looped = (isinstance(a, LOOPS) for c in calls for a in c.module.table.ancestors(c.call))
+        return len(calls) > 1 or any(looped)
+
     def _stores(self, last: str) -> list[tuple[ast.expr, Module]]:
         """Where the project gives an attribute or an item of that name a value, on whatever
         object."""
@@ -336,20 +367,10 @@ def _leaves_callers(decorator: ast.expr) -> bool:
     return last_name(name) in DECORATORS
 
 
-def _is_one_answer(setting: str, node: ast.AST, module: Module) -> bool:
-    """Whether a model met at ``node`` was made under the answer that a setting has there.
-
-    That of one call, or of one object, says nothing of a model that comes from another.
-    """
-    if not setting.startswith(OWN):
-        return True
+def _is_of_self(node: ast.expr) -> bool:
     match node:
         case ast.Attribute(value=ast.Name(id="self")):
             return True
-        case ast.Name(id=name):
-            owner = module.table.scope_of(node).lookup(name)
-            bindings = owner.bindings.get(name, []) if owner is not None else []
-            return all(binding.kind is not Kind.PARAMETER for binding in bindings)
     return False
 
 

@@ -25,6 +25,11 @@ UNCHANGED = frozenset({"lower", "upper", "strip"})  # of text, with no argument
 READERS = frozenset({"os.getenv", "os.environ.get"})
 ONE_BY_ONE = frozenset({"next", "pop", "popleft", "popitem", "get", "recv"})  # not twice the same
 LOOPS = (ast.For, ast.AsyncFor, ast.While)
+OBJECT = ":self"  # in the names of an object's
+DISPLAYS = (ast.Dict, ast.DictComp, ast.List, ast.ListComp, ast.Set, ast.SetComp)
+CHANGING = frozenset(
+    {"add", "append", "clear", "discard", "extend", "insert", "pop", "popitem", "remove"}
+) | {"setdefault", "update"}
 OWN = "own:"  # begins the name of a setting that each call of a function, or each object, has
 
 
@@ -85,7 +90,10 @@ class SettingNames:
         if owner is None or not bindings:
             return ""
         binding, function = bindings[0], owner.node
-        here = f"{module.name}:{getattr(function, 'name', '')}:{node.id}"
+        place = f"{getattr(function, 'name', '')}:{getattr(function, 'lineno', '')}"
+        here = f"{module.name}:{place}:{node.id}"
+        if not is_owner and _is_filled(node.id, owner, module):
+            return ""
         if len(bindings) > 1:
             settled = not is_owner and _is_settled(node, owner, module)
             return "" if not settled else OWN + here if owner.is_function else here
@@ -106,7 +114,7 @@ class SettingNames:
             return ""
         cls = class_of_method(function, module)
         if cls is not None and node.id in {"self", "cls"}:
-            return f"{OWN}{module.name}:{cls.name}:self"
+            return f"{OWN}{module.name}:{cls.name}{OBJECT}"
         callers = self.tracer.callers(function, module)
         given = [(c.argument(function, node.id), c.module) for c in callers]
         names = {
@@ -146,6 +154,20 @@ def _is_settled(use: ast.Name, owner: Scope, module: Module) -> bool:
         and not _is_repeated(binding, module)
         for binding in owner.bindings[use.id]
     )
+
+
+def _is_filled(name: str, owner: Scope, module: Module) -> bool:
+    """Whether a list, a set or a dictionary of that name gets more, or less, later on."""
+    if not any(isinstance(binding.value, DISPLAYS) for binding in owner.bindings[name]):
+        return False
+    parents = module.table.parents
+    for use in module.table.names_by_id.named(name):
+        parent = parents[use]
+        called = isinstance(parent, ast.Attribute) and parent.attr in CHANGING
+        stored = isinstance(parent, ast.Subscript) and not isinstance(parent.ctx, ast.Load)
+        if (called or stored) and module.table.scope_of(use).lookup(name) is owner:
+            return True
+    return False
 
 
 def _is_repeated(binding: Binding, module: Module) -> bool:
