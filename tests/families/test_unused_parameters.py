@@ -269,6 +269,26 @@ def build("""
     assert parts(f"return self.mixed({given})", call=call)[0] == named
 
 
+@pytest.mark.parametrize(
+    "calls",
+    [
+        "    forward = model\n    for batch in batches:\n        forward(batch.x, batch.y)",
+        "    for batch in batches:\n        model.forward(batch.x, batch.y)",
+        "    for batch in batches:\n        functools.partial(model, batch.x)(batch.y)",
+        "    for batch in batches:\n        checkpoint(model, batch.x, batch.y)",
+        "    class Trainer:\n        @property\n        def net(self):\n"
+        "            return model\n\n"
+        "    trainer = Trainer()\n    for batch in batches:\n        trainer.net(batch.x, batch.y)",
+    ],
+    ids=["another name", "forward itself", "a partial", "checkpointing", "a property"],
+)
+def test_a_model_is_called_in_other_ways(calls: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    plain = "    for batch in batches:\n        model({call})"
+    assert plain in MODEL
+    monkeypatch.setitem(globals(), "MODEL", MODEL.replace(plain, calls))
+    assert parts(BRANCH)[0] == "part"
+
+
 def test_a_function_of_the_project_is_no_model() -> None:
     """What it is given is given to no forward."""
     assert parts(BRANCH, call="prepared(batch.x, batch.y)")[0] == ""

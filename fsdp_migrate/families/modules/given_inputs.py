@@ -12,8 +12,10 @@ from fsdp_migrate.analysis.module import Module
 from fsdp_migrate.planning.context import Study
 from fsdp_migrate.planning.model import is_none
 from fsdp_migrate.syntax.expressions import last_name
+from fsdp_migrate.syntax.trees import FUNCTIONS
 
 EVERY_PLACE = range(1000)  # of what model(*batch) gives
+HANDING_ON = frozenset({"checkpoint", "map", "partial"})  # what calls what it is given
 
 
 @dataclass(frozen=True)
@@ -46,22 +48,36 @@ def _is_unpacked(study: Study) -> bool:
 
 def _places(study: Study) -> Collection[int]:
     found: set[int] = set()
-    for call, module in _calls_of_variables(study):
+    for module in study.project.modules:
+        for call in module.table.calls_by_name.of(HANDING_ON):  # checkpoint(model, x, y)
+            if call.args and study.traced(call.args[0], module):
+                return EVERY_PLACE
+    for call, called, module in _calls_of_variables(study):
         is_open = any(isinstance(each, ast.Starred) for each in call.args)
-        if (len(call.args) > 1 or is_open) and study.traced(call.func, module):
+        if (len(call.args) > 1 or is_open) and study.traced(called, module):
             if is_open:
                 return EVERY_PLACE
             found |= {place for place, each in enumerate(call.args) if not is_none(each)}
     return found
 
 
-def _calls_of_variables(study: Study) -> Iterator[tuple[ast.Call, Module]]:
-    """The calls of what has no name of a function or class: ``model(x)``, ``self.model(x)``."""
-    scopes = (node for module in study.project.modules for node in module.table.scopes)
-    defined = {getattr(node, "name", "") for node in scopes} | set(dir(builtins))
+def _calls_of_variables(study: Study) -> Iterator[tuple[ast.Call, ast.expr, Module]]:
+    """The calls of what is assigned, or a property: ``model(x)``, ``self.model(x)``; and of the
+    ``forward`` of anything. With what is called, and its file."""
+    defined = set(dir(builtins))
+    variables: set[str] = set()
+    for module in study.project.modules:
+        table = module.table
+        functions = {getattr(n, "name", ""): n for n in table.scopes if isinstance(n, FUNCTIONS)}
+        defined |= {*functions, *(n.name for n in table.scopes if isinstance(n, ast.ClassDef))}
+        variables |= {n.id for n in table.names if isinstance(n.ctx, ast.Store)}
+        variables |= {attribute.attr for attribute in table.stored_attributes}
+        variables |= {name for name, n in functions.items() if getattr(n, "decorator_list", ())}
     for module in study.project.modules:
         others = defined | {binding.name for binding in module.table.imports}
         for call in module.table.calls:
-            is_variable = access_path(call.func) is not None
-            if is_variable and last_name(call.func) not in others:
-                yield call, module
+            called, name = call.func, last_name(call.func)
+            if isinstance(called, ast.Attribute) and name == "forward":
+                yield call, called.value, module
+            elif access_path(called) is not None and (name in variables or name not in others):
+                yield call, called, module
