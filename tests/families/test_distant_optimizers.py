@@ -444,3 +444,37 @@ def test_a_method_that_builds_its_optimizer_from_lists_is_not_asked_for_another(
 )
 def test_an_optimizer_of_something_else_does_not_tell(model: str, built: str) -> None:
     assert UNSEEN_OPTIMIZER in in_lists(model, built)
+
+
+TABLES = """\
+def main(net, other):
+    by = {"head": [], "blocks": []}
+    for name, p in NET.named_parameters():
+        by[name.split(".")[0]].append(p)
+    table = dict(NET.named_parameters())
+    each = []
+    for m in NET.modules():
+        own = list(m.parameters(recurse=False))
+        each.append({"params": own})
+    optimizer = torch.optim.AdamW(GIVEN, lr=0.1)
+    model = FSDP(net, use_orig_params=True)
+    model(batch).sum().backward()
+    optimizer.step()
+"""
+GIVEN = [
+    '[{"params": ps} for ps in by.values()]',
+    '[{"params": ps, "lr": rates[k]} for k, ps in by.items()]',
+    "[table[name] for name in sorted(table)]",
+    "each",
+]
+
+
+@pytest.mark.parametrize("given", GIVEN)
+def test_what_flows_into_an_optimizer_is_what_it_gets(given: str) -> None:
+    program = HEAD + TABLES.replace("GIVEN", given)
+    result, after = migrate({"a.py": program.replace("NET", "net")})
+    assert [d.outcome for d in result.decisions if d.code == "FSDP403"] == [Outcome.LEFT]
+    assert "FSDP(net, use_orig_params=True)" in after["a.py"]
+    result, after = migrate({"a.py": program.replace("NET", "other")})
+    assert "FSDP403" not in {d.code for d in result.decisions}
+    assert "fully_shard(net)" in after["a.py"]
