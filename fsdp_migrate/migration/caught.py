@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
 from fsdp_migrate.analysis.module import Module
 from fsdp_migrate.migration.guard_place import DEFINITIONS, Nowhere
 from fsdp_migrate.planning.context import Study
 from fsdp_migrate.syntax.expressions import last_name
+from fsdp_migrate.syntax.scopes import Kind
 
 # What a guard may raise, the usual one first, with the handlers that catch it.
 CAUGHT = {
@@ -38,15 +39,19 @@ ELSEWHERE = frozenset(
 )
 
 
+# Where a function is kept until something calls it.
+KEEPING = (ast.AnnAssign, ast.Assign, ast.Dict, ast.List, ast.Return, ast.Set, ast.Tuple)
 LEAVING = frozenset({"exit", "_exit", "quit", "abort"})
 
 
 @dataclass
 class Catching:
-    """What in a project ends an error: context managers by name, and whether any ``try`` does."""
+    """What in a project ends an error: context managers and functions by name, and whether any
+    ``try`` does."""
 
     error: str
     contexts: set[str] = field(default_factory=lambda: set(SUPPRESSING))
+    functions: set[str] = field(default_factory=set)  # what they are given may run in such a try
     anywhere: bool = False
 
     @classmethod
@@ -54,8 +59,9 @@ class Catching:
         found = cls(error)
         for module in study.project.modules:
             for node in module.table.parents:
-                if isinstance(node, (ast.Try, ast.TryStar)) and found.ends(node):
+                if isinstance(node, (ast.Try, ast.TryStar)) and found.ends(node, module):
                     found.anywhere = True
+                    found.functions.update(_definitions(module, node))
                     if any(isinstance(n, ast.Yield) for s in node.body for n in ast.walk(s)):
                         found.contexts.add(_definition(module, node))
                 elif isinstance(node, ast.Return) and not _is_false(node):
@@ -65,16 +71,17 @@ class Catching:
                         found.contexts.add(_definition(module, method))
         return found
 
-    def ends(self, node: ast.Try | ast.TryStar) -> bool:
+    def ends(self, node: ast.Try | ast.TryStar, module: Module) -> bool:
         """Whether a ``try`` ends the error where its body raises it."""
-        return any(map(self.swallows, node.handlers)) or _leaves(node.finalbody)
+        swallowed = any(self.swallows(handler, module) for handler in node.handlers)
+        return swallowed or _leaves(node.finalbody)
 
-    def swallows(self, handler: ast.ExceptHandler) -> bool:
+    def swallows(self, handler: ast.ExceptHandler, module: Module) -> bool:
         """Whether a handler may catch the error and go on."""
         caught = CAUGHT[self.error]
         kinds = handler.type.elts if isinstance(handler.type, ast.Tuple) else [handler.type]
         names = {None if k is None else _last_name(k) for k in kinds}
-        if not any(n is None or n in caught or not n[:1].isupper() for n in names):
+        if not any(n is None or n in caught or _may_be_any(n, module) for n in names):
             return False
         last = handler.body[-1]
         if isinstance(last, ast.Expr) and _last_name(last.value) in LEAVING:
@@ -85,10 +92,24 @@ class Catching:
         return again not in {"", handler.name, "SystemExit", *caught}
 
 
+def _may_be_any(name: str, module: Module) -> bool:
+    """Whether a name in ``except`` may stand for any error: ``RETRIABLE = (RuntimeError, OSError)``
+    is no class."""
+    bindings = module.table.module.bindings.get(name, [])
+    is_class = name[:1].isupper() and not name.isupper()
+    return not is_class or any(binding.kind is Kind.ASSIGN for binding in bindings)
+
+
+def _definitions(module: Module, node: ast.AST) -> Iterator[str]:
+    """The names of the functions and classes around ``node``, the innermost first."""
+    for around in module.table.ancestors(node):
+        if isinstance(around, (*DEFINITIONS, ast.ClassDef)):
+            yield around.name
+
+
 def _definition(module: Module, node: ast.AST) -> str:
     """The name of the function or class around ``node``."""
-    around = module.table.ancestors(node)
-    return next((a.name for a in around if isinstance(a, (*DEFINITIONS, ast.ClassDef))), "")
+    return next(_definitions(module, node), "")
 
 
 def _is_false(node: ast.Return) -> bool:
@@ -121,12 +142,13 @@ def _check(module: Module, statement: ast.AST, study: Study, catching: Catching)
     """Refuse a place from which an error does not stop the program, in whatever calls lead there.
 
     Calls are told by the name of the function, whoever's it is; of methods that are called without
-    being named, no ``try`` of the project may end errors.
+    being named, and of functions that are kept, no ``try`` of the project may end errors.
     """
     asked: set[str] = set()
     places: list[tuple[Module, ast.AST]] = [(module, statement)]
     while places:
         where, node = places.pop()
+        _check_handed_on(where, node, catching)
         function = _check_caught_here(where, node, catching)
         name = getattr(function, "name", "")
         if function is not None and name == "__init__":
@@ -148,17 +170,39 @@ def _check(module: Module, statement: ast.AST, study: Study, catching: Catching)
             places += mentions
 
 
+def _check_handed_on(module: Module, node: ast.AST, catching: Catching) -> None:
+    """Refuse a function that is given to one that ends errors, or kept where some do."""
+    if not isinstance(node, (ast.Name, ast.Attribute)) or not isinstance(node.ctx, ast.Load):
+        return
+    parent = module.table.parents[node]
+    if isinstance(parent, KEEPING) and catching.anywhere:
+        raise Nowhere("what it raises may be caught")
+    is_called = isinstance(parent, ast.Call) and parent.func is node
+    child: ast.AST = node
+    for above in module.table.ancestors(node):
+        if isinstance(above, ast.stmt):
+            return
+        is_argument = isinstance(above, ast.Call) and child is not above.func
+        whole = not is_called and (child is node or isinstance(child, ast.keyword))
+        is_given = is_argument and (whole or isinstance(child, ast.Lambda))
+        if is_given and _last_name(above) in catching.functions:
+            raise Nowhere("what it raises is caught")
+        child = above
+
+
 def _check_caught_here(module: Module, node: ast.AST, catching: Catching) -> ast.AST | None:
     """The function around ``node``, which an error there leaves."""
     child = node
     for parent in module.table.ancestors(node):
         if isinstance(parent, DEFINITIONS):
+            ending = catching.functions | catching.contexts
+            if any(_last_name(decorator) in ending for decorator in parent.decorator_list):
+                raise Nowhere("what it raises is caught")
             return parent
         if isinstance(parent, (ast.Try, ast.TryStar)) and child not in parent.finalbody:
             inside = child in parent.body
-            if (inside and any(map(catching.swallows, parent.handlers))) or _leaves(
-                parent.finalbody
-            ):
+            swallowed = (catching.swallows(handler, module) for handler in parent.handlers)
+            if (inside and any(swallowed)) or _leaves(parent.finalbody):
                 raise Nowhere("what it raises is caught")
         if isinstance(parent, (ast.With, ast.AsyncWith)) and child in parent.body:
             for item in parent.items:

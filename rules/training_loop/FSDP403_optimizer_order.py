@@ -78,11 +78,11 @@ def decide(site: Site, study: Study) -> Decision:
 
 
 def _distant(site: Site, study: Study) -> Decision:
-    """An optimizer that is built before another function wraps its model."""
+    """An optimizer that is built before its model is wrapped, in another function or this one."""
     found = present(distant_optimizers.read_distant_optimizer(site.call, site.module, study))
     reason = (
-        "another function shards its model or a part of it later, and what is sharded is not "
-        "trained by this optimizer then"
+        "its model or a part of it is sharded later, and what is sharded is not trained by this "
+        "optimizer then"
     )
     advice = "build it after the model is sharded"
     if found.is_made_anew:

@@ -373,6 +373,17 @@ def test_where_no_guard_can_stand_the_model_stays(where: str) -> None:
     assert any(d.guard.problem for d in result.decisions)
 
 
+SAFE = """\
+def safe(function):
+    def wrapped(*args):
+        try:
+            return function(*args)
+        except BaseException as error:
+            print(error)
+
+    return wrapped
+
+"""
 SAVE = "def save(net):\n    model = FSDP(net)\n    return FSDP.state_dict(model)\n"
 
 
@@ -396,6 +407,12 @@ SAVE = "def save(net):\n    model = FSDP(net)\n    return FSDP.state_dict(model)
         "class Net:\n    def forward(self, x):\n        return save(x)\n\n\n"
         "try:\n    Net()(1)\nexcept BaseException as error:\n"
         "    if 'memory' not in str(error):\n        raise\n",
+        "ANY = (RuntimeError, SystemExit)\n\n\ntry:\n    save(net)\nexcept ANY:\n    pass\n",
+        "Error = BaseException\n\n\ntry:\n    save(net)\nexcept Error:\n    pass\n",
+        f"{SAFE}\n\n@safe\ndef run(net):\n    save(net)\n\n\nrun(net)\n",
+        f"{SAFE}\n\nsafe(save)(net)\n",
+        f"{SAFE}\n\nsafe(lambda: save(net))()\n",
+        f'{SAFE}\n\nCOMMANDS = {{"save": save}}\nCOMMANDS["save"](net)\n',
     ],
     ids=[
         "caught",
@@ -408,6 +425,12 @@ SAVE = "def save(net):\n    model = FSDP(net)\n    return FSDP.state_dict(model)
         "a context by its class",
         "a subclass",
         "a method that nobody names",
+        "a name for several errors",
+        "another name of an error",
+        "a decorator",
+        "a function that is given it",
+        "a function that is given a lambda",
+        "a table of functions",
     ],
 )
 def test_an_error_that_stops_nothing_is_no_guard(caller: str) -> None:
@@ -449,8 +472,10 @@ def test_where_errors_are_caught_a_guard_leaves_the_program(caller: str) -> None
         "try:\n    save(net)\nexcept KeyboardInterrupt:\n    pass\n",
         "try:\n    save(net)\nexcept Exception as error:\n    log(error)\n    sys.exit(1)\n",
         "try:\n    torch.save(net)\nexcept Exception:\n    pass\n",
+        f"{SAFE}\n\n@safe\ndef other(net):\n    print(net)\n\n\nsave(net)\n",
+        f"{SAFE}\n\nprint(safe(print), save(net))\n",
     ],
-    ids=["something else", "and exits", "a function of torch"],
+    ids=["something else", "and exits", "a function of torch", "another function", "beside it"],
 )
 def test_an_error_that_is_heard_is_one(caller: str) -> None:
     _, text = partially(HEAD + SAVE + "\n\n" + caller)

@@ -61,16 +61,33 @@ main()
 """
 
 
+# The same in one function, by a table of lists that a loop over the parameters fills.
+IN_A_TABLE = PROGRAM.replace(
+    "    model, optimizer = setup()\n    model = wrap(model)\n",
+    """\
+    model = nn.Sequential(nn.Linear(6, 5), nn.Linear(5, 3))
+    table = {"0": [], "1": []}
+    for name, p in model.named_parameters():
+        table[name.split(".")[0]].append(p)
+    optimizer = torch.optim.SGD([{"params": ps, "lr": 0.1} for ps in table.values()])
+    model = FSDP(model, use_orig_params=True, device_id=torch.device("cpu"))
+""",
+)
+
+
 def losses(output: str) -> list[float]:
     return [float(n.split()[1]) for n in output.splitlines() if n.startswith("loss ")]
 
 
-def test_it_raises_where_it_would_train_nothing(launcher: Launcher, tmp_path: Path) -> None:
-    result, after = migrate({"train.py": PROGRAM}, Options(partial=True))
+@pytest.mark.parametrize("program", [PROGRAM, IN_A_TABLE], ids=["in functions", "in a table"])
+def test_it_raises_where_it_would_train_nothing(
+    launcher: Launcher, tmp_path: Path, program: str
+) -> None:
+    result, after = migrate({"train.py": program}, Options(partial=True))
     (left,) = [d for d in result.decisions if d.guarded]
     assert left.code == "FSDP403"
     before, stopped, unguarded = (tmp_path / n for n in ("before.py", "after.py", "naive.py"))
-    before.write_text(PROGRAM)
+    before.write_text(program)
     stopped.write_text(after["train.py"])
     lines = after["train.py"].splitlines(keepends=True)
     tree = ast.parse(after["train.py"])

@@ -9,9 +9,9 @@ import ast
 
 from fsdp_migrate.analysis.flow import access_path
 from fsdp_migrate.analysis.module import Module
-from fsdp_migrate.analysis.values import Class, External, Made
+from fsdp_migrate.analysis.values import Class, Made
 from fsdp_migrate.families.wrapping.enclosing_models import class_of
-from fsdp_migrate.families.wrapping.stored_models import is_module
+from fsdp_migrate.families.wrapping.stored_models import is_module, may_shard
 from fsdp_migrate.families.wrapping.wrapped_modules import INNER
 from fsdp_migrate.fsdp1.api import FSDP, canonical
 from fsdp_migrate.fsdp1.model_values import definitions
@@ -84,15 +84,7 @@ def _may_wrap(constructor: Constructor, cls: Class, study: Study) -> bool:
         return False
     if constructor.may_have("auto_wrap_policy"):
         return True
-    for wrap in constructor.wraps:
-        for value in study.values(wrap.wrapped, wrap.module):
-            callee = value.callee if isinstance(value, Made) else None
-            if isinstance(callee, Class):
-                if any(each.node is cls.node for each in study.tracer.lineage(callee)):
-                    return True
-            elif not isinstance(callee, External):
-                return True
-    return False
+    return may_shard(constructor, cls, study)
 
 
 def wrapper_of(node: ast.expr, study: Study, module: Module) -> ast.expr | None:

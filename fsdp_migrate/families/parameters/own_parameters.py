@@ -8,8 +8,8 @@ import ast
 
 from fsdp_migrate.analysis.module import Module
 from fsdp_migrate.analysis.tracing.functions import class_of_method
-from fsdp_migrate.analysis.values import Class, External, Made
-from fsdp_migrate.families.wrapping.stored_models import is_module
+from fsdp_migrate.analysis.values import Class
+from fsdp_migrate.families.wrapping.stored_models import is_module, may_shard
 from fsdp_migrate.fsdp1.references import enclosing_function
 from fsdp_migrate.fsdp1.unwrapping import INNER
 from fsdp_migrate.planning.context import Study
@@ -58,7 +58,7 @@ def _called_on(method: Method, cls: Class, study: Study) -> frozenset[Constructo
             receiver = _wrapper_of(call.func.value, module, study)
             if study.traced(receiver, module):
                 models = study.models(receiver, module).constructors
-                found.update(c for c in models if _may_wrap(c, cls, study))
+                found.update(c for c in models if may_shard(c, cls, study))
             elif isinstance(receiver, ast.Name) and _is_own(receiver, module, cls, study):
                 found |= models_of_self(receiver, module, study)
     return frozenset(found)
@@ -83,16 +83,3 @@ def _is_own(receiver: ast.Name, module: Module, cls: Class, study: Study) -> boo
     return any(each.node in (cls.node, owner) for lineage in lineages for each in lineage[1:]) or (
         owner is cls.node
     )
-
-
-def _may_wrap(constructor: Constructor, cls: Class, study: Study) -> bool:
-    """Whether what a constructor shards may be of a class."""
-    for wrap in constructor.wraps:
-        for value in study.values(wrap.wrapped, wrap.module):
-            callee = value.callee if isinstance(value, Made) else None
-            if isinstance(callee, Class):
-                if any(each.node is cls.node for each in study.tracer.lineage(callee)):
-                    return True
-            elif not isinstance(callee, External):
-                return True
-    return False

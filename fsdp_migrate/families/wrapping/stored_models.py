@@ -6,7 +6,7 @@ import ast
 from collections.abc import Iterator
 
 from fsdp_migrate.analysis.module import Module
-from fsdp_migrate.analysis.values import Class, Display, Made, Value
+from fsdp_migrate.analysis.values import Class, Display, External, Made, Value
 from fsdp_migrate.planning.context import Study
 from fsdp_migrate.planning.model import Constructor
 
@@ -210,3 +210,16 @@ def is_module(cls: Class, study: Study) -> bool:
     """Whether a class is one of modules."""
     bases = study.tracer.external_bases(cls)
     return any(b.startswith("torch.nn.") or b.endswith(MODULE_BASES) for b in bases)
+
+
+def may_shard(constructor: Constructor, cls: Class, study: Study) -> bool:
+    """Whether what a constructor shards may be of a class."""
+    for wrap in constructor.wraps:
+        for value in study.values(wrap.wrapped, wrap.module):
+            callee = value.callee if isinstance(value, Made) else None
+            if isinstance(callee, Class):
+                if any(each.node is cls.node for each in study.tracer.lineage(callee)):
+                    return True
+            elif not isinstance(callee, External):
+                return True
+    return False
