@@ -597,6 +597,41 @@ def test_a_parameter_whose_gradient_is_noise_is_not_judged_by_its_update() -> No
     assert cause(certain) == "update"
 
 
+def moved(recording: Recording, way: float) -> Recording:
+    """``recording`` with ``layer.bias`` so far from where it was, from the first step on."""
+    after = []
+    for snapshot in recording.after:
+        params = dict(snapshot.params.by_name)
+        params["layer.bias"] = tuple(
+            (key, dataclasses.replace(part, projections=tuple(p + way for p in part.projections)))
+            for key, part in (piece for piece in params["layer.bias"] if piece is not None)
+        )
+        after.append(dataclasses.replace(snapshot, params=Tensors(params)))
+    return dataclasses.replace(recording, after=tuple(after))
+
+
+@pytest.mark.parametrize(
+    ("counts", "expected"),
+    [
+        pytest.param({-2: 63, -22: 1}, None, id="one element is as small as noise"),
+        pytest.param({-2: 63, -12: 1}, "update", id="none is"),
+        pytest.param({-2: 54, -22: 10}, None, id="ten are, within what noise may be"),
+        pytest.param({-2: 44, -26: 20}, "update", id="the twin turns as many as any run"),
+        pytest.param({}, "update", id="sizes are not known"),
+    ],
+)
+def test_one_element_that_noise_turns_is_no_other_update(
+    counts: dict[int, int], expected: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On a GPU, one element of a bias of 1,024 was as small as noise: 0.7 % of its update."""
+    monkeypatch.setattr("fsdp_migrate.verify.compare.evidence._NOISE_BITS", 30)
+    plain = evidence()
+    assert plain.twin is not None
+    before = with_steps(plain.before, spread={"layer.bias": counts})
+    assert cause(Evidence(before, moved(plain.after, 0.005), plain.twin)) == expected
+    assert cause(Evidence(before, moved(plain.after, 0.05), plain.twin)) is not None
+
+
 @pytest.mark.parametrize(
     ("moved", "noise", "same"),
     [

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from fsdp_migrate.verify.compare.coverage import NothingShared, pair
-from fsdp_migrate.verify.compare.envelope import Floors, floors
+from fsdp_migrate.verify.compare.envelope import FACTOR, Floors, floors
 from fsdp_migrate.verify.compare.recording import Recording, Step, Tensors
 from fsdp_migrate.verify.compare.sketch import Sketch
 
@@ -20,6 +20,9 @@ _NOISE_BITS = 20
 # A gradient that rounding-size noise changes by more than this is noise altogether: that of a key
 # bias in attention, for one, is zero mathematically.
 _NOISY = 0.05
+
+# Of so many elements that noise may turn, the twin has turned about as many as another run would.
+_FEW = 3
 
 
 @dataclass(frozen=True)
@@ -76,10 +79,9 @@ class Evidence:
         correct migration the updates of those elements differ completely.
         """
         shares = {}
-        spread = {n: c for step in self.before.steps for n, c in step.spread.items()}
         twin = self.twin.first_gradients.whole if self.twin else {}
         for name, gradient in self.before.first_gradients.whole.items():
-            counts = spread.get(name, {})
+            counts = self._spread.get(name, {})
             top = max(counts, default=0)
             tiny = sum(n for e, n in counts.items() if e < top - _NOISE_BITS)
             share = tiny / sum(counts.values()) if counts else 0.0
@@ -89,6 +91,52 @@ class Evidence:
             if share:
                 shares[name] = share
         return shares
+
+    @cached_property
+    def turned(self) -> dict[str, float]:
+        """Per parameter, the share of its elements that noise may turn around in the first step,
+        where they are so few that the twin need not have turned as many.
+
+        An element of a gradient that is as small as the noise of one goes either way under Adam,
+        and one such element is most of what a bias of a thousand differs by; one that is as small
+        as Adam's ``eps`` goes less far, and counts by the square of how far. What the twin turned
+        in a large parameter is what any run turns in it; of a few elements, another run turns
+        others. In 16 bits any element may be one: nothing is counted.
+        """
+        shares: dict[str, float] = {}
+        if self.twin is None or self.before.coarse:
+            return shares
+        noisy = self.twin.first_gradients.whole
+        for name, gradient in self.before.first_gradients.whole.items():
+            counts = self._spread.get(name, {})
+            if name not in noisy or not counts or not gradient.count:
+                continue
+            noise = separation(gradient, noisy[name]) / math.sqrt(gradient.count)
+            if _turned(counts, noise) >= _FEW:
+                continue
+            step = self.before.steps[self.before.first_seen[name]]
+            eps = self.before.settings(step).get(name, {}).get("eps", 0.0)
+            share = _turned(counts, FACTOR * noise, eps if isinstance(eps, float) else 0.0)
+            if math.sqrt(share / gradient.count) > self.floors.gradient:
+                shares[name] = share / gradient.count
+        return shares
+
+    @cached_property
+    def _spread(self) -> dict[str, Mapping[int, int]]:
+        """How many elements of each first gradient have which binary exponent."""
+        return {n: c for step in self.before.steps for n, c in step.spread.items()}
+
+
+def _turned(counts: Mapping[int, int], noise: float, eps: float = 0.0) -> float:
+    """How many elements ``noise`` may turn around in Adam's first step, ``g / (abs(g) + eps)``;
+    one that only changes counts by the square of its change. Those with exponent e are at least
+    2 ** (e - 1)."""
+    total = 0.0
+    for exponent, count in counts.items():
+        size = math.ldexp(0.5, exponent)
+        change = min(2.0, noise * eps / (size + eps) ** 2) if size >= noise else 2.0
+        total += count * (change / 2) ** 2
+    return total
 
 
 @dataclass(frozen=True)

@@ -298,16 +298,17 @@ def same_update(evidence: Evidence) -> Gate:
         )
         # Every undetermined element may have gone the other way; in 16 bits, any one may.
         one = 1 / evidence.before.parameters[name].elements if evidence.before.coarse else 0.0
-        share = 2 * math.sqrt(max(evidence.undetermined.get(name, 0.0), one))
+        turned = max(evidence.undetermined.get(name, 0.0), evidence.turned.get(name, 0.0), one)
+        share = 2 * math.sqrt(turned)
         return max(evidence.floors.gradient * 5, rounding) + share
 
     judged = per_parameter(measured, noise, least)
     # Together, only those whose direction is certain: under Adam every element weighs the same.
-    names = [name for name in measured.by_name if name not in evidence.undetermined]
-    certain = measured.only(names)
+    uncertain = evidence.undetermined.keys() | evidence.turned.keys()
+    certain = measured.only(name for name in measured.by_name if name not in uncertain)
     total = None
     if certain is not None:
-        quiet = noise.only(names) if noise else None
+        quiet = noise.only(certain.by_name) if noise else None
         floor = max(least(name) for name in certain.by_name)
         total = judge(
             certain.together,

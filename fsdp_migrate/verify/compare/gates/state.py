@@ -51,7 +51,8 @@ def _travel(evidence: Evidence, name: str) -> float:
 
     Where the gradient of some elements is rounding noise, an adaptive optimizer moves them at full
     speed in a direction that rounding decides: twice the way of a typical element. In coarse
-    precision no element's direction is certain, so a share of that way is allowed for all.
+    precision no element's direction is certain, so a share of that way is allowed for all. A few
+    elements that the first step may turn are a step's way apart from then on.
     """
     path = 0.0
     previous = evidence.before.init.params.whole.get(name)
@@ -62,7 +63,9 @@ def _travel(evidence: Evidence, name: str) -> float:
         previous = now or previous
     if name in evidence.undetermined:
         return 4 * path
-    return max(_DRIFT, evidence.floors.gradient * 5) * path
+    step = path / max(len(evidence.before.after), 1)
+    turned = 4 * step * math.sqrt(evidence.turned.get(name, 0.0))
+    return max(_DRIFT, evidence.floors.gradient * 5) * path + turned
 
 
 def _estimated(evidence: Evidence) -> tuple[list[Judged], str]:
