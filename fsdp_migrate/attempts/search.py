@@ -185,8 +185,9 @@ class Search:
         forms = self.on_code()
         if failed.passes or not forms.taken or self.alike(forms, failed.forms):
             return failed
-        self._require_that_forms_matter(failed, self.suspect(failed))
-        attempt = self._try(forms, _RUN)
+        suspects = self.suspect(failed)
+        self._require_that_forms_matter(failed, suspects)
+        attempt = self._try(forms, "; ".join([*(s.evidence for s in suspects[:1]), _RUN]))
         proves_nothing = attempt.passes and not attempt.reports
         return failed if proves_nothing or _fail_alike(failed, attempt) else attempt
 

@@ -336,6 +336,11 @@ def test_where_facts_do_not_hold_the_code_alone_decides() -> None:
     found = resting_on(1, wrong_fact(0), [1])
     assert believed(found) == [[], ["fact 0"]]  # before anything that is suspected
     assert left(found) == []
+    assert found.attempts[1].why.startswith("seen; what the run showed")
+
+
+def test_the_code_alone_decides_where_nothing_is_suspected() -> None:
+    assert resting_on(1, wrong_fact(0)).attempts[1].why.startswith("what the run showed")
 
 
 def test_facts_that_did_no_harm_are_believed_again() -> None:
