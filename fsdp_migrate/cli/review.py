@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from fsdp_migrate.migration.selection import Key
+from fsdp_migrate.fsdp1.site import Key
 from fsdp_migrate.migration.units import Unit
 from fsdp_migrate.planning.result import Result
 from fsdp_migrate.rewriting import patch

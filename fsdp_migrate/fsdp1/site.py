@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import ast
 from dataclasses import dataclass
+from pathlib import Path
 
 from fsdp_migrate.analysis.module import Module
 from fsdp_migrate.fsdp1.construct import Construct
 from fsdp_migrate.syntax.kinds import of_kind
+
+Key = tuple[Path, tuple[int, int], Construct]
+ANYWHERE = (0, 0)  # for any place of a file, in a key
 
 
 @dataclass(frozen=True, eq=False)
@@ -66,6 +70,11 @@ class Site:
     def subject(self) -> ast.expr:
         """The receiver, of what is done to something."""
         return of_kind(self.receiver, ast.expr)
+
+    @property
+    def key(self) -> Key:
+        """What tells a site from the others of a run."""
+        return self.module.path, self.position, self.construct
 
     @property
     def position(self) -> tuple[int, int]:

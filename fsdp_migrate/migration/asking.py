@@ -67,6 +67,8 @@ def ask(site: Site, study: Study) -> Decision:
         decision = run_time.decide_mention(site, study) or staying_classes.decide_use(site, study)
         decision = decision or _of_look_alikes(site, study)
         decision = decision or subclass_methods.decide_own_state(site, study)
+    if decision is None and (mistake := study.mistake(site)):
+        decision = _broken(site, rule, mistake, study)
     if decision is None:
         try:
             decision = _answered(rule.decide(site, study), site, rule)
@@ -175,6 +177,19 @@ def _failed(site: Site, rule: LoadedRule, error: BaseException, study: Study) ->
         site,
         rule.code,
         f"{rule.code} failed here",
+        "migrate it by hand",
+        models=_models_at(site, study) or study.every_constructor,
+        quiet=True,
+        final=True,
+    )
+
+
+def _broken(site: Site, rule: LoadedRule, mistake: str, study: Study) -> Decision:
+    """Left because the file with its new code fails the check."""
+    return study.left(
+        site,
+        rule.code,
+        f"what {rule.code} writes here does not pass the check: {mistake}",
         "migrate it by hand",
         models=_models_at(site, study) or study.every_constructor,
         quiet=True,

@@ -2,18 +2,29 @@
 
 from __future__ import annotations
 
+import functools
 import os
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path, PurePath
 
 from fsdp_migrate import workers
 from fsdp_migrate.analysis.module import Library, Module
 from fsdp_migrate.analysis.project import Project
-from fsdp_migrate.migration import blockers, components, decide, markers, not_followed, partial
+from fsdp_migrate.fsdp1.site import Key
+from fsdp_migrate.migration import (
+    blockers,
+    components,
+    decide,
+    defects,
+    markers,
+    not_followed,
+    partial,
+)
+from fsdp_migrate.migration.defects import Defect
 from fsdp_migrate.migration.second_run import unsettled
-from fsdp_migrate.migration.selection import UNPROVED, Key, Options, key, without
+from fsdp_migrate.migration.selection import UNPROVED, Options, key, without
 from fsdp_migrate.planning import forms, pages, rule, support_file
 from fsdp_migrate.planning.context import Failure, Study
 from fsdp_migrate.planning.edits import Edit, Mark
@@ -170,7 +181,7 @@ def _attempt(
     unused: list[Decision] = []  # about imports that lose their uses, and stay
     while True:
         decisions = list(known)
-        again = len(dropped) > len(odd) or bool(options.unproved)
+        again = len(dropped) > len(odd) or bool(options.unproved or options.broken)
         if again or not known:
             study = Study(
                 project,
@@ -179,6 +190,7 @@ def _attempt(
                 partial=options.partial,
                 passed_over=options.passed_over,
                 seen=options.seen,
+                broken=options.broken,
             )
             decisions = decide.decide(study)
             result.proposed = decisions
@@ -194,7 +206,7 @@ def _attempt(
         if placed.unproved:
             options = replace(options, unproved={**options.unproved, **placed.unproved})
             continue
-        failed: dict[Module, str] = {}
+        failed: dict[Module, Defect] = {}
         found: list[Decision] = []
         if edit:
             edited = _edit(project, decisions, placed, options, registry, result, settle=settle)
@@ -208,11 +220,19 @@ def _attempt(
             result.changes = cells.join_notebooks(project.modules, result.changes)
             result.decisions = decisions
             return result
-        # A file that cannot be edited takes the migrations it belongs to down with it.
-        for module, message in failed.items():
-            dropped[module] = message
-            if not message.startswith(check.UNSURE):
-                result.problems.append(Problem(module.display, message, ours=True))
+        broken: dict[Key, str] = {}
+        for module, defect in failed.items():
+            tried = functools.partial(_is_sound, module, project, options)
+            few = sum(path == module.path for path, *_ in options.broken) < defects.ROUNDS
+            blamed = defects.blamed(module, defect, decisions, tried) if few else ()
+            new = {d.site.key for d in blamed} - options.broken.keys()
+            broken |= dict.fromkeys(new, defect.message)
+            if not new:  # the file takes the migrations it belongs to down with it
+                dropped[module] = defect.message
+            if not defect.message.startswith(check.UNSURE):
+                line = min((place[0] for _, place, _ in new), default=0)
+                result.problems.append(Problem(module.display, defect.message, line, ours=True))
+        options = replace(options, broken={**options.broken, **broken})
 
 
 def _in_carriage_returns(module: Module) -> bool:
@@ -260,27 +280,53 @@ def _edit(
     result: Result,
     *,
     settle: bool = True,
-) -> tuple[dict[Module, str], list[Decision]]:
+) -> tuple[dict[Module, Defect], list[Decision]]:
     """Fill ``result.changes``; return the modules whose edits failed, with the reason, and what is
     to be said of imports that nothing uses any more."""
-    from fsdp_migrate.rewriting.apply import apply_edits
-    from fsdp_migrate.rewriting.edit_plan import EditError
-    from fsdp_migrate.rewriting.imports.unused import still_asked_for
-
-    failed: dict[Module, str] = {}
+    failed: dict[Module, Defect] = {}
     renewed: dict[Path, Module] = {}
     result.changes.clear()
     resolved = placed.edits
     edited = [module for module in project.modules if resolved.get(module)]
-    local = project.packages | options.first_party if edited else frozenset()
-    asked_for = still_asked_for(project, {module: resolved[module] for module in edited})
+    renew = _renewer(project, {module: resolved[module] for module in edited}, options)
+    answers = workers.each(renew, edited, jobs=options.jobs, least=MANY)
+    for module, answer in zip(edited, answers, strict=True):
+        if isinstance(answer, workers.Crash):
+            failed[module] = Defect("the process that edited it ended")
+            continue
+        new, defect, made = answer
+        if defect:
+            failed[module] = Defect(defect)
+        elif new != module.source.data:
+            after = of_kind(made or check.parse(module, new), Module)
+            result.changes[module.path] = new
+            renewed[module.path] = after
+    written = support_file.contents(project, placed.files, renewed)
+    result.changes.update(written)
+    only_comments = all(isinstance(e, Mark) for each in resolved.values() for e in each)
+    if failed or not settle or only_comments:
+        return failed, []
+    return unsettled(project, decisions, renewed, written, options, registry)
+
+
+def _renewer(
+    project: Project, edits: Mapping[Module, Sequence[Edit]], options: Options
+) -> Callable[[Module], tuple[bytes, str, Module | None]]:
+    """Makes a module's new bytes; what is wrong with them; the new module where it is made in this
+    process, for between processes only bytes travel: trees are dearer to send than to make."""
+    from fsdp_migrate.rewriting.apply import apply_edits
+    from fsdp_migrate.rewriting.edit_plan import EditError
+    from fsdp_migrate.rewriting.imports.unused import still_asked_for
+
+    process = os.getpid()
+    local = project.packages | options.first_party if edits else frozenset()
+    asked_for = still_asked_for(project, edits)
 
     def renew(module: Module) -> tuple[bytes, str, Module | None]:
-        """The new bytes and what is wrong with them; the new module when it is made here."""
         try:
             new = apply_edits(
                 module,
-                resolved[module],
+                edits[module],
                 line_length=options.line_length,
                 local=local,
                 single_line_imports=options.single_line_imports,
@@ -293,26 +339,19 @@ def _edit(
         after = check.parse(module, new)
         if isinstance(after, str):
             return new, after, None
-        # Between processes only bytes travel: trees are dearer to send than to make.
         here = after if os.getpid() == process else None
         return new, check.defect(module, after, options.target), here
 
-    process = os.getpid()
-    answers = workers.each(renew, edited, jobs=options.jobs, least=MANY)
-    for module, answer in zip(edited, answers, strict=True):
-        if isinstance(answer, workers.Crash):
-            failed[module] = "the process that edited it ended"
-            continue
-        new, defect, made = answer
-        if defect:
-            failed[module] = defect
-        elif new != module.source.data:
-            after = of_kind(made or check.parse(module, new), Module)
-            result.changes[module.path] = new
-            renewed[module.path] = after
-    written = support_file.contents(project, placed.files, renewed)
-    result.changes.update(written)
-    only_comments = all(isinstance(e, Mark) for each in resolved.values() for e in each)
-    if failed or not settle or only_comments:
-        return failed, []
-    return unsettled(project, decisions, renewed, written, options, registry)
+    return renew
+
+
+def _is_sound(
+    module: Module, project: Project, options: Options, decisions: Sequence[Decision]
+) -> bool:
+    """Whether the new version of one module passes its check with these decisions."""
+    edits = {m: e for m, e in _edits(decisions, options).items() if m is module}
+    placed = support_file.place(project, edits)
+    if placed.unproved:
+        return False
+    resolved = {m: e for m, e in placed.edits.items() if m is module and e}
+    return not resolved or not _renewer(project, resolved, options)(module)[1]

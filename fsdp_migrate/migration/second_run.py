@@ -12,8 +12,9 @@ from fsdp_migrate.analysis.module import Module
 from fsdp_migrate.analysis.project import Project
 from fsdp_migrate.fsdp1 import api as fsdp1
 from fsdp_migrate.fsdp1.construct import ConstructKind
-from fsdp_migrate.fsdp1.site import Site
+from fsdp_migrate.fsdp1.site import ANYWHERE, Site
 from fsdp_migrate.migration import decide
+from fsdp_migrate.migration.defects import Defect
 from fsdp_migrate.migration.selection import Options, marked, without
 from fsdp_migrate.planning.context import Study
 from fsdp_migrate.planning.model import Decision
@@ -29,7 +30,7 @@ def unsettled(
     written: Mapping[Path, bytes],
     options: Options,
     registry: Registry,
-) -> tuple[dict[Module, str], list[Decision]]:
+) -> tuple[dict[Module, Defect], list[Decision]]:
     """The modules that a second run would rewrite again, or in which it would find more to leave:
     an edit kept, or made, FSDP1 code that no decision answers for.
 
@@ -44,11 +45,17 @@ def unsettled(
     after = Project(sources, project.library, [*kept, *project.read])
     after.islands = project.islands
     after.version_tests = project.version_tests  # no edit changes what torch is compared with
-    study = Study(after, registry, options.target)
-    again: dict[Path, str] = {}
+    broken = {(path, ANYWHERE, what): why for (path, _, what), why in options.broken.items()}
+    study = Study(after, registry, options.target, broken=broken)
+    again: dict[Path, Defect] = {}
     unused: list[Decision] = []
     refused = {(path, construct) for path, _, construct in options.refused}
-    remaining = Counter(d.site.module.path for d in decisions if _stays(d))
+    guarded = {d.site.module.path for d in decisions if d.guard.stands}
+    remaining = Counter(
+        d.site.module.path
+        for d in decisions
+        if _stays(d) or (not d.edits and d.site.module.path in guarded)  # left, behind a guard
+    )
     for decision in without(decide.decide(study), {}, replace(options, refused={})):
         path = decision.site.module.path
         if decision.site.construct.kind is ConstructKind.IMPORT:
@@ -62,11 +69,11 @@ def unsettled(
             remaining[path] -= 1
             if remaining[path] < 0:
                 line = decision.site.position[0]
-                again.setdefault(
-                    path, f"an edit left FSDP1 code behind (line {line} of the result)"
-                )
+                what = f"an edit left FSDP1 code behind (line {line} of the result)"
+                again.setdefault(path, Defect(what, decision))
         elif decision.outcome is not Outcome.LEFT:
-            again[path] = f"a second run would rewrite it again ({decision.code})"
+            what = f"a second run would rewrite it again ({decision.code})"
+            again[path] = Defect(what, decision)
     failed = {m: again[m.path] for m in project.modules if m.path in again and m.path in renewed}
     return failed, unused
 

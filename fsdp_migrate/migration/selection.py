@@ -9,7 +9,7 @@ from pathlib import Path
 from packaging.version import Version
 
 from fsdp_migrate.analysis.module import Module
-from fsdp_migrate.fsdp1.construct import Construct
+from fsdp_migrate.fsdp1.site import Key
 from fsdp_migrate.migration.holding import hold_back
 from fsdp_migrate.planning.edits import Edit, Mark, Support
 from fsdp_migrate.planning.forms import PassedOver
@@ -25,13 +25,11 @@ UNPROVED = (
     "load each file by one name only, as a script or as part of its package, or list the package "
     "in pyproject.toml, and run again",
 )
-Key = tuple[Path, tuple[int, int], Construct]
 
 
 def key(decision: Decision) -> Key:
     """What tells a decision from the others of a run."""
-    site = decision.site
-    return site.module.path, site.position, site.construct
+    return decision.site.key
 
 
 @dataclass(frozen=True)
@@ -45,6 +43,7 @@ class Options:
     first_party: frozenset[str] = frozenset()  # packages that count as the project's own
     partial: bool = False  # guards where left sites would hold a model back
     refused: Mapping[Key, str] = field(default_factory=dict)  # what is not taken, and why
+    broken: Mapping[Key, str] = field(default_factory=dict)  # whose new code fails, and how
     passed_over: PassedOver = field(default_factory=dict)  # forms that sites are not to take
     unproved: Mapping[tuple[Path, str], str] = field(default_factory=dict)  # support, and why not
     jobs: int = 1  # processes that edit files

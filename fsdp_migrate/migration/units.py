@@ -10,8 +10,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from fsdp_migrate import shown
+from fsdp_migrate.fsdp1.site import Key
 from fsdp_migrate.migration import holding
-from fsdp_migrate.migration.selection import Key, key
+from fsdp_migrate.migration.selection import key
 from fsdp_migrate.planning.forms import Place
 from fsdp_migrate.planning.model import Decision
 from fsdp_migrate.planning.outcome import Outcome

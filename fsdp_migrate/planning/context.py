@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TypeVar, cast
 
@@ -18,7 +18,7 @@ from fsdp_migrate.analysis.values import Class, Constant, Made, Unknown, Value, 
 from fsdp_migrate.fsdp1 import declared, model_values
 from fsdp_migrate.fsdp1.construct import Construct
 from fsdp_migrate.fsdp1.narrowing import Narrowing
-from fsdp_migrate.fsdp1.site import Site
+from fsdp_migrate.fsdp1.site import ANYWHERE, Key, Site
 from fsdp_migrate.planning import wrapped_elsewhere
 from fsdp_migrate.planning.branches import Branch
 from fsdp_migrate.planning.edits import Code, Mark
@@ -74,6 +74,7 @@ class Study:
     run_time: frozenset[ast.AST] = frozenset()  # constructor calls to write in the run-time form
     passed_over: PassedOver = field(default_factory=dict)  # forms that sites are not to take
     seen: Seen = field(default_factory=Seen)  # what a run of the original has shown
+    broken: Mapping[Key, str] = field(default_factory=dict)  # whose new code fails, and how
     _taken: dict[tuple[ast.AST, Construct], Taken] = field(default_factory=dict)
     run_time_states: bool = False  # kinds of state dicts that only the running program knows
     partial: bool = False  # stop the program at what is left rather than hold its model back
@@ -103,10 +104,16 @@ class Study:
             self.project, self.registry, self.target, run_time=run_time, run_time_states=states
         )
         result.partial, result.passed_over, result.seen = self.partial, self.passed_over, self.seen
+        result.broken = self.broken
         result.tracer, result.found, result.outdated = self.tracer, self.found, self.outdated
         result.doubtful, result.failures = self.doubtful, self.failures
         result._caches = self._caches
         return result
+
+    def mistake(self, site: Site) -> str:
+        """What is wrong with the code that its rule writes for a site, if that is known."""
+        of_all = (site.module.path, ANYWHERE, site.construct)
+        return (self.broken and (self.broken.get(site.key) or self.broken.get(of_all))) or ""
 
     def cache(self, find: Callable[[Study], Cached]) -> Cached:
         """What ``find`` says of this project, asked once however many forms are tried.

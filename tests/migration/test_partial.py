@@ -824,3 +824,22 @@ def test_a_file_with_a_marker_may_hold_what_is_deselected(partial: bool) -> None
     assert not result.problems
     assert "model = FSDP(net)" in after["example.py"]
     assert "# TODO(fsdp-migrate FSDP103)" in after["example.py"]
+
+
+def test_code_that_stays_behind_a_guard_is_no_news_to_a_second_run() -> None:
+    """The memory of a parameter is moved, behind a guard: the assignment stays as it was."""
+    source = f"""{HEAD}
+model = FSDP(torch.nn.Linear(4, 4), use_orig_params=True)
+
+
+def offload(module):
+    for _, param in module.named_parameters():
+        if hasattr(param, "_local_shard"):
+            param._local_shard = param._local_shard.to("cpu", non_blocking=True)
+"""
+    result, after = partially(source)
+    assert "model = fully_shard(" in after
+    assert result.count(Outcome.LEFT) == 2
+    offload = after.split("def offload(module):")[1]
+    assert offload.count("raise NotImplementedError") == 2
+    assert "isinstance(param, FSDPModule)" not in offload  # a parameter is none
