@@ -13,7 +13,7 @@ from dataclasses import replace
 
 from fsdp_migrate.families.checkpoints import compiled_models
 from fsdp_migrate.families.wrapping import vocabulary, wrap_contexts
-from fsdp_migrate.fsdp1.api import PACKAGE
+from fsdp_migrate.fsdp1.api import FLAT_FIELDS, PACKAGE
 from fsdp_migrate.fsdp1.construct import Construct, ConstructKind
 from fsdp_migrate.fsdp1.site import Site
 from fsdp_migrate.migration import caught, guard_place
@@ -28,6 +28,7 @@ from fsdp_migrate.syntax import guards
 MAKERS = frozenset(
     {ConstructKind.PARTIAL, ConstructKind.CLASS, ConstructKind.VALUE, ConstructKind.IMPORT}
 )
+TENSOR = "torch.distributed.tensor"
 TEST = "test"  # the hole of a guard's condition
 
 
@@ -92,8 +93,8 @@ def _edits(
     raises = code("{r}", r=text)
     proposal = study.proposal()
     conditions = [*place.conditions]
-    if _may_be_another(site, study):
-        sharded = proposal.name(module, PACKAGE, "FSDPModule", statement)
+    if (named := _sharded_class(site, study)) is not None:
+        sharded = proposal.name(module, *named, statement)
         conditions.append(code(f"isinstance({{m}}, {sharded})", m=site.subject))
     if conditions:
         test = join(" and ", conditions)
@@ -103,15 +104,19 @@ def _edits(
     return (*proposal.edits, inserted, *marks)
 
 
-def _may_be_another(site: Site, study: Study) -> bool:
-    """Whether a site is of a sharded model on one way and of another object on another way, which
-    ``isinstance`` tells apart: a compiled model hides the sharded one."""
+def _sharded_class(site: Site, study: Study) -> tuple[str, str] | None:
+    """What ``isinstance`` tells apart what a site is of from other objects by, where it may be of
+    those: parameters are tensors, and a compiled model hides the sharded one."""
     if site.receiver is None or not guard_place.is_plain(site.receiver):
-        return False
+        return None
+    if site.construct.last in FLAT_FIELDS:
+        return (TENSOR, "DTensor") if isinstance(site.receiver, ast.Name) else None
     found = study.models(site.receiver, site.module)
-    if not found.others or study.unknown(found.others):
-        return False
-    return not compiled_models.may_be_compiled(found.constructors, study)
+    if not found.constructors or not found.others or study.unknown(found.others):
+        return None
+    if compiled_models.may_be_compiled(found.constructors, study):
+        return None
+    return PACKAGE, "FSDPModule"
 
 
 def behind_guards(decisions: Sequence[Decision], study: Study) -> list[Decision]:

@@ -627,6 +627,26 @@ def test_where_asking_would_not_tell_the_guard_has_no_condition(given: str) -> N
     assert "isinstance" not in after
 
 
+OFFLOAD = """\
+def offload(module):
+    for param in module.parameters():
+        if hasattr(param, "_local_shard"):
+            param._local_shard = param._local_shard.to("cpu")
+        param.data = param.data.to("cpu")
+
+
+def build(net):
+    return FSDP(net)
+"""
+
+
+def test_a_parameter_is_asked_whether_it_is_a_sharded_tensor() -> None:
+    """No parameter is an FSDPModule: a guard that asks for one would never raise."""
+    _, after = partially(HEAD + OFFLOAD)
+    assert "        if isinstance(param, DTensor):\n            raise NotImplementedError(" in after
+    assert "FSDPModule" not in after
+
+
 def test_what_is_said_of_a_guard_is_read_again() -> None:
     statement = ast.parse(guards.text("FSDP101", 'it\'s a "quote"\\', "SystemExit")).body[0]
     found = guards.read(statement)

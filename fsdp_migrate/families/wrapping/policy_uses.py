@@ -41,8 +41,9 @@ def serving_others(study: Study) -> set[ast.AST] | None:
         for call in module.table.calls if serves else ():
             name = last_name(call.func)
             given = given_arguments(call)
+            asked = call.args[1:] if name == "shard_by_policy" else []
             if any(k.arg == "nonwrapped_numel" for k in call.keywords):
-                given = [call.func]  # a loop asks a policy
+                given = asked = [call.func]  # a loop, or another policy, asks it
             elif name not in {"apply_activation_checkpointing", "shard_by_policy"}:
                 continue
             for argument in given:
@@ -51,7 +52,6 @@ def serving_others(study: Study) -> set[ast.AST] | None:
                 found |= policies.asked_by_functions(values, study)
                 if policies.may_ask_any(values, study):
                     return None
-            asked = call.args[1:] if name == "shard_by_policy" else []
             named = [n for each in asked for n in ast.walk(each) if isinstance(n, ast.Name)]
             if any(study.unknown(study.values(each, module)) for each in named):
                 return None
