@@ -112,6 +112,10 @@ def read_use(
             value is use
         ):
             name = fsdp1.EARLIER_NAMES.get(key, key)
+        case ast.FormattedValue():
+            return  # a text for people
+        case ast.Call(func=ast.Name(id="print")):
+            return
         case _:
             raise Unreadable("it is used in another way")
     match parents[parent]:

@@ -237,7 +237,7 @@ def _returned(
     if function.decorator_list or yields or function.body[-1] not in returns:
         raise Unreadable("it is made in another way")
     _check_callers(function, home, [c.func for c in calls.values()], study)
-    contents = Contents(home, tuple(_entries(function, place, home)))
+    contents = Contents(home, tuple(_entries(function, place, home)), made=_first(function, home))
     contents.function, contents.calls = function, calls
     for constructor in calls:
         variable = spread[constructor]
@@ -248,6 +248,15 @@ def _returned(
             if table.within[use].lookup(use.id) is scope and isinstance(use.ctx, ast.Load):
                 read_use(use, constructor.module, contents, set(spread.values()))
     return contents
+
+
+def _first(function: ast.FunctionDef, home: Module) -> ast.Call | ast.Dict | None:
+    """What the dictionary that a function returns by its name is before anything is put there,
+    which may be empty."""
+    match exits(function, home)[0]:
+        case [ast.Return(value=ast.Name(id=name))] if name in home.table.scopes[function].bindings:
+            return written_dictionaries.made_by(name, home.table.scopes[function])[0][1]
+    return None
 
 
 def _entries(function: ast.FunctionDef, place: tuple[int, ...], home: Module) -> Iterator[Entry]:
@@ -284,7 +293,7 @@ def _check_callers(
     scope = present(home.table.scopes[function].parent)
     if class_of_method(function, home) is not None or len(scope.bindings[function.name]) != 1:
         raise Unreadable("its name has several values")
-    uses = name_uses.uses_of(function.name, scope, home, study.project)
+    uses = name_uses.uses_of(function.name, scope, home, study.project, handed_on=True)
     if uses is None or not {use for use, _ in uses} <= {*calls}:
         raise Unreadable("something else may call the function")
 
