@@ -10,6 +10,8 @@ from fsdp_migrate.analysis.values import Class, Function
 from fsdp_migrate.families.checkpoints import (
     asked_below,
     expressed_settings,
+    given_states,
+    holders,
     optimizer_states,
     own_managers,
     settings_in_force,
@@ -241,6 +243,8 @@ def _asks(
         return any(_does_ask(each, study, seen, is_here=is_here) for each in functions)
     if bool(names) and all(name.startswith("builtins.") for name in names):
         return False
+    if not is_here and given_states.can_be_given(call, module, study) is not None:
+        return all(site.node is not call for site in holders.find_functions_asking(study, module))
     passed = given_arguments(call)
     if any(study.models(a, module) or sharded_parts(a, module, study) for a in passed):
         return True  # somebody outside has the model

@@ -77,7 +77,8 @@ def _check(contents: Contents, constructors: Iterable[Constructor], study: Study
     Raises:
         Unreadable: there is such an entry, or module.
     """
-    if any(refused_modules.refusal(each, study) is not None for each in constructors):
+    given = contents.places.keys()
+    if any(refused_modules.refusal(each, study, given) is not None for each in constructors):
         raise Unreadable("one of the modules takes no fully_shard")
     written = {name for constructor in constructors for name in constructor.arguments}
     if contents.made is None or not contents.places.keys() <= ARGUMENTS - written:
