@@ -248,6 +248,7 @@ def _returned(
         for use in table.names_by_id.named(variable.id):
             if table.within[use].lookup(use.id) is scope and isinstance(use.ctx, ast.Load):
                 read_use(use, constructor.module, contents, set(spread.values()))
+    contents.said = contents.written_members(study)
     return contents
 
 
