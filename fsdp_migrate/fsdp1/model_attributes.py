@@ -223,11 +223,13 @@ def state_functions(
     """Calls of other libraries' functions that ask a model for its state, or load one into it.
 
     ``peft.get_peft_model_state_dict(model)``, ``safetensors.torch.save_model(model, path)``: their
-    names say so, and they are given an FSDP1 model, or a module that holds some.
+    names say so, and they are given an FSDP1 model, or a module that holds some, or what a
+    context around them takes for a model.
     """
     for call in calls_about_states(tracer, module):
         for given in given_arguments(call):
-            if models(tracer.evaluate(given, module), tracer) or has_parts(given):
+            known = models(tracer.evaluate(given, module), tracer) or has_parts(given)
+            if known or is_taken_for_model(given, module, tracer):
                 yield Site(STATE_FUNCTION, module, call, call.func, given)
                 break
             if doubt := made_of_model(given, module, tracer):

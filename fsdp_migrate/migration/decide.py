@@ -13,6 +13,7 @@ from dataclasses import replace
 
 from fsdp_migrate.families.wrapping import (
     enclosing_models,
+    keyword_dictionaries,
     policies,
     policy_uses,
     run_time,
@@ -54,6 +55,12 @@ def _best(study: Study) -> list[Decision]:
     best = _decide(study)
     if study.target < OLDEST:
         return [_too_early(d, study) for d in best]
+    kept = keyword_dictionaries.unwritable(study)
+    if kept:
+        other = study.again(kept=kept)
+        attempt = _decide(other)
+        if _is_better(attempt, best):
+            best, study = attempt, other
     taken: frozenset[ast.AST] = frozenset()
     failed = run_time.choose_run_time_forms(study)
     for choices in failed:

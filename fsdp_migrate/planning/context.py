@@ -72,6 +72,7 @@ class Study:
     conversions: dict[ast.AST, Conversion] = field(default_factory=dict)
     _made: list[tuple[Constructor, str, str]] = field(default_factory=list)
     run_time: frozenset[ast.AST] = frozenset()  # constructor calls to write in the run-time form
+    kept_dictionaries: frozenset[ast.AST] = frozenset()  # calls whose dictionaries stay as they are
     passed_over: PassedOver = field(default_factory=dict)  # forms that sites are not to take
     seen: Seen = field(default_factory=Seen)  # what a run of the original has shown
     broken: Mapping[Key, str] = field(default_factory=dict)  # whose new code fails, and how
@@ -98,11 +99,22 @@ class Study:
         self.tracer.narrow, self.tracer.told = self.narrowing.narrowed, self.narrowing.verdict
         self.tracer.shown, self.tracer.settled = self.seen.shown_at, self.seen.settled_at
 
-    def again(self, run_time: frozenset[ast.AST], *, states: bool) -> Study:
-        """A fresh study of the same values, in which some sites take another form."""
+    def again(
+        self,
+        run_time: frozenset[ast.AST] = frozenset(),
+        *,
+        states: bool = False,
+        kept: frozenset[ast.AST] = frozenset(),
+    ) -> Study:
+        """A fresh study of the same values, in which some sites take another form.
+
+        Args:
+            kept: calls, more than those of this study, whose dictionaries stay as they are.
+        """
         result = Study(
             self.project, self.registry, self.target, run_time=run_time, run_time_states=states
         )
+        result.kept_dictionaries = self.kept_dictionaries | kept
         result.partial, result.passed_over, result.seen = self.partial, self.passed_over, self.seen
         result.broken = self.broken
         result.tracer, result.found, result.outdated = self.tracer, self.found, self.outdated

@@ -36,6 +36,11 @@ class Entry:
     is_conditional: bool  # the dictionary may lack it
     display: ast.Call | ast.Dict | None = None  # ``dict(...)`` or ``{...}`` that it stands in
 
+    @property
+    def is_statement(self) -> bool:
+        """Whether a statement of every run puts it there: ``params["name"] = value``."""
+        return self.display is None and not self.is_conditional
+
 
 @dataclass(eq=False)
 class KeywordDictionary:

@@ -10,6 +10,8 @@ from fsdp_migrate.analysis.values import Class, Function
 from fsdp_migrate.families.checkpoints import (
     asked_below,
     expressed_settings,
+    given_states,
+    holders,
     optimizer_states,
     own_managers,
     settings_in_force,
@@ -75,13 +77,22 @@ def decide(site: Site, study: Study) -> Decision:
         )
     setting = state_dict_settings.read_setting(call, site.module, study)
     place = _item(site, call)
-    own = own_managers.entered(call, site.module, study) if not setting.problem else None
-    if own is not None:
-        felt = any(_is_felt_in(each, setting, site, study) for each in own[1])
+    own = own_managers.entered(call, site.module, study)
+    function, entered = own or (None, [])
+    made = [
+        own_managers.setting_made(each, function, call, site.module, study)
+        for each in entered
+        if function is not None
+    ]
+    if function is not None and not any(each.problem for each in made):
+        felt = any(
+            _is_felt_in(each, setting_there, site, study)
+            for each, setting_there in zip(entered, made, strict=True)
+        )
         form = study.take(site, Form(AT_EACH_CALL.name, enough=not felt), IN_THE_MODEL)
         if form == IN_THE_MODEL.name:
             return _kept(site, study, models)
-        return _without_manager(*own, site, study, models)
+        return _without_manager(function, entered, made, site, study, models)
     if place is None:
         return _kept(site, study, models)
     statement, index = place
@@ -129,6 +140,7 @@ def _is_felt_in(
 def _without_manager(
     function: ast.FunctionDef,
     entered: list[own_managers.Entered],
+    made: list[state_dict_settings.Setting],
     site: Site,
     study: Study,
     models: Iterable[Constructor],
@@ -143,9 +155,9 @@ def _without_manager(
     for each in entered:
         if each.statement in items:
             proposal.unwrap(each.module, each.statement, *items.pop(each.statement))
-    setting = state_dict_settings.read_setting(site.call, site.module, study)
-    message = f"{function.name}() removed ({setting})"
-    reviews = [sharded_files.review(setting, models, study, site.module)]
+    told = dict.fromkeys(map(str, made))
+    message = f"{function.name}() removed ({', '.join(told)})"
+    reviews = [*dict.fromkeys(sharded_files.review(s, models, study, site.module) for s in made)]
     if passed_arguments.may_be_called_elsewhere(function, site.module):
         reviews.append(ELSEWHERE.format(function.name))
     review = "; ".join(filter(None, reviews))
@@ -231,6 +243,8 @@ def _asks(
         return any(_does_ask(each, study, seen, is_here=is_here) for each in functions)
     if bool(names) and all(name.startswith("builtins.") for name in names):
         return False
+    if not is_here and given_states.can_be_given(call, module, study) is not None:
+        return all(site.node is not call for site in holders.find_functions_asking(study, module))
     passed = given_arguments(call)
     if any(study.models(a, module) or sharded_parts(a, module, study) for a in passed):
         return True  # somebody outside has the model

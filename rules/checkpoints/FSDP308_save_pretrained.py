@@ -4,6 +4,7 @@ import ast
 
 from fsdp_migrate.analysis.flow import access_path
 from fsdp_migrate.families.checkpoints import (
+    given_states,
     hoisting_places,
     holders,
     pretrained,
@@ -83,6 +84,14 @@ def _function(site: Site, model: ast.expr, study: Study, review: str = "") -> De
             site, RULE.code, setting.problem, HELP, models=models, quiet=True, unknown_state=True
         )
     call = site.call
+    given = given_states.can_be_given(call, module, study)
+    if given is not None and not review:
+        proposal = study.proposal()
+        review, marked = given_states.give(site, model, given, proposal, RULE.code)
+        message = "given the whole state"
+        return study.rewritten(
+            site, RULE.code, message, proposal, models=models, review=review, marked=marked
+        )
     earlier = _before(site, study)
     others = [e for e in earlier if e.receiver and ast.unparse(e.receiver) != ast.unparse(model)]
     kept = ""

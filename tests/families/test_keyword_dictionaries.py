@@ -137,20 +137,23 @@ OF_ONE_BRANCH = {
     ),
     "a reader in one": CHOSEN.replace("    else:", "        print(params)\n    else:"),
     "another change in one": CHOSEN.replace("    else:", "        params.pop('x', 0)\n    else:"),
+}
+OF_ONE_RETURN = {
+    "a return of nothing": RETURNED.replace('return {"sharding_strategy": cfg.one}', "return None"),
+    "a copy": RETURNED.replace('{"sharding_strategy": cfg.other}', "dict(cfg.params)"),
+}
+STRATEGY = 'sharding_kwargs(params["sharding_strategy"])'
+STRATEGIES = {
     "a strategy that needs a mesh": BOTH.replace("FULL_SHARD", "NO_SHARD"),
     "another strategy that needs a mesh": BOTH.replace("SHARD_GRAD_OP", "HYBRID_SHARD"),
     "strategies that are not in sight": BOTH.replace(
         "ShardingStrategy.SHARD_GRAD_OP", "cfg.one"
     ).replace("ShardingStrategy.FULL_SHARD", "cfg.other"),
     "one strategy that is not in sight": BOTH.replace("ShardingStrategy.FULL_SHARD", "cfg.other"),
-}
-OF_ONE_RETURN = {
-    "strategies that are not in sight": RETURNED,
-    "strategies that need a mesh": RETURNED.replace("cfg.one", "ShardingStrategy.NO_SHARD").replace(
-        "cfg.other", "ShardingStrategy.FULL_SHARD"
-    ),
-    "a return of nothing": RETURNED.replace('return {"sharding_strategy": cfg.one}', "return None"),
-    "a copy": RETURNED.replace('{"sharding_strategy": cfg.other}', "dict(cfg.params)"),
+    "strategies of returns that are not in sight": RETURNED,
+    "strategies of returns that need a mesh": RETURNED.replace(
+        "cfg.one", "ShardingStrategy.NO_SHARD"
+    ).replace("cfg.other", "ShardingStrategy.FULL_SHARD"),
 }
 TAKEN_OUT = {
     "what only one has": (
@@ -190,6 +193,7 @@ TAKEN_OUT = {
             ("ignored_states", "cfg.frozen", "[]", 'list(params["ignored_states"] or ())'),
         )
     },
+    **{way: (each, STRATEGY) for way, each in STRATEGIES.items()},
     "an attribute of two values": (
         REBOUND.replace("value", "cfg.value")
         .replace("ARGUMENT", "ignored_states")
@@ -219,7 +223,7 @@ def test_what_only_some_of_them_have_is_for_the_running_program(source: str) -> 
 
 
 @pytest.mark.parametrize("way", TAKEN_OUT)
-def test_what_differs_from_return_to_return_is_taken_out_of_what_is_returned(way: str) -> None:
+def test_what_differs_from_place_to_place_is_taken_out_of_the_dictionary(way: str) -> None:
     source, written = TAKEN_OUT[way]
     _, after = migrate({"train.py": HEAD + source})
     assert written in after["train.py"]

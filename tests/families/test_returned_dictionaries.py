@@ -108,12 +108,6 @@ OTHERWISE = {
     ),
     "a name in a string": METHOD + 'getattr(Plugin(), "settings")()\n',
     "a method that is replaced": METHOD + "Plugin.settings = dict\n",
-    "a dictionary that is made once for a loop, and has what the call takes": PLAIN.replace(
-        "cfg.sync}", "cfg.sync()}"
-    ).replace(
-        CALL,
-        "given = settings(cfg)\n    for part in cfg.parts:\n        cfg.add(FSDP(part, **given))",
-    ),
     "what the loop and the dictionary need": PLAIN.replace(
         '"sync_module_states": cfg.sync',
         '"auto_wrap_policy": ModuleWrapPolicy({torch.nn.Linear}), "ignored_states": cfg.frozen()',
@@ -145,6 +139,14 @@ def test_what_may_be_felt_is_for_the_running_program(way: str) -> None:
     assert "fully_shard(" not in text
     assert left or "shard(" in text
     assert "could not be edited" not in str([d.message for d in result.decisions])
+
+
+def test_what_the_call_takes_stays_in_a_dictionary_that_is_made_once_for_a_loop() -> None:
+    loop = "for part in cfg.parts:\n        cfg.add(FSDP(part, **given))"
+    source = PLAIN.replace(CALL, f"given = settings(cfg)\n    {loop}")
+    _, after = migrate({"train.py": HEAD + source.replace("cfg.sync}", "cfg.sync()}")})
+    assert 'if given["sync_module_states"]:' in after["train.py"]
+    assert "cfg.add(fully_shard(part, reshard_after_forward=False))" in after["train.py"]
 
 
 def test_another_file_may_call_the_function() -> None:
@@ -251,3 +253,61 @@ TAKEN = (
 def test_what_the_call_cannot_read_is_taken_out_of_the_dictionary(way: str) -> None:
     _, after = migrate({"train.py": HEAD + ALIKE[way]})
     assert '.pop("sync_module_states")' in after["train.py"]
+
+
+OF_ANOTHER_FILE = """\
+from torch.distributed.fsdp import ShardingStrategy
+
+
+def settings(cfg):
+    found = {"sharding_strategy": ShardingStrategy.SHARD_GRAD_OP}
+    if cfg.orig:
+        found["use_orig_params"] = True
+    return found
+"""
+TAKING = """\
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP, ShardingStrategy
+
+from options import settings
+
+
+def build(net, cfg):
+    given = settings(cfg)
+    return FSDP(net, **given)
+"""
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        pytest.param(("    return", "    return"), True, id="one that is written there"),
+        pytest.param(("    return", '    print(f"{given}")\n    return'), True, id="it is shown"),
+        pytest.param(
+            ("    return", '    print(given["sharding_strategy"])\n    return'),
+            True,
+            id="something else asks for it",
+        ),
+        pytest.param(
+            ("    return", '    given["sharding_strategy"] = cfg.strategy\n    return'),
+            False,
+            id="another one is put there",
+        ),
+        pytest.param(
+            (
+                "    return",
+                "    if cfg.full:\n"
+                '        given["sharding_strategy"] = ShardingStrategy.FULL_SHARD\n    return',
+            ),
+            False,
+            id="another one in one case",
+        ),
+    ],
+)
+def test_a_strategy_of_another_file_is_said_at_the_call_if_it_is_one(
+    change: tuple[str, str], said: bool
+) -> None:
+    _, after = migrate({"train.py": TAKING.replace(*change), "options.py": OF_ANOTHER_FILE})
+    assert ("fully_shard(net, reshard_after_forward=False)" in after["train.py"]) is said
+    assert ("sharding_kwargs(" in after["train.py"]) is not said
+    asked = "print(given[" in after["train.py"]
+    assert ("ShardingStrategy.SHARD_GRAD_OP" in after["options.py"]) is (asked or not said)

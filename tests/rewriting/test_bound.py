@@ -424,6 +424,32 @@ SURE["the first of several reads is behind a guard now"] = (
 )
 
 
+IN_BRANCH = """\
+def build(x):
+    if x:
+        first = make
+        def policy(module):
+            return first(module)
+    else:
+        policy = other
+    {between}return policy(x)
+"""
+SURE["a function of a branch that reads what the branch binds"] = (
+    "def build(x): pass\n",
+    IN_BRANCH.format(between=""),
+)
+LATE["a function of a branch whose name was deleted"] = (
+    "def build(x): pass\n",
+    IN_BRANCH.format(between="if x: del first\n    "),
+)
+LATE["a function of a branch that reads what another branch binds"] = (
+    "def build(x): pass\n",
+    IN_BRANCH.format(between="")
+    .replace("first = make", "pass")
+    .replace("policy = other", "policy, first = other"),
+)
+
+
 def too_early(old: str, new: str) -> bool:
     before, after = (name_table_builder.build(ast.parse(text)) for text in (old, new))
     return check.too_early(before, after) is not None

@@ -104,3 +104,38 @@ def test_they_get_whole_states(kind: str, launcher: Launcher, tmp_path: Path) ->
         (version.parent / "loralib.py").write_text(LIBRARY)
         runs.append(launcher.script(version, str(version.parent), kind))
     assert compare(*runs, tolerance=1e-5, atol=1e-6) > 9
+
+
+PEFT = """\
+def get_peft_model_state_dict(model, state_dict=None):
+    state = model.state_dict() if state_dict is None else state_dict
+    return {name: value for name, value in state.items() if "lora_" in name}
+"""
+WHOLE = """\
+    model(torch.ones(2, 6)).sum().backward()
+    optimizer.step()
+    with FSDP.state_dict_type(
+        model,
+        StateDictType.FULL_STATE_DICT,
+        FullStateDictConfig(rank0_only=kind == "rank0"),
+    ):
+        show(get_peft_model_state_dict(model))
+"""
+
+
+@pytest.mark.parametrize("rank0_only", [True, False])
+def test_a_function_that_takes_the_state_is_given_it(
+    rank0_only: bool, launcher: Launcher, tmp_path: Path
+) -> None:
+    start, end = PROGRAM.index("    kept = adapter"), PROGRAM.index("    dist.destroy")
+    text = PROGRAM[:start] + WHOLE + PROGRAM[end:]
+    text = text.replace("SETTING\n", "").replace('kind == "rank0"', str(rank0_only))
+    text = text.replace("import loralib\n", "from peft import get_peft_model_state_dict\n")
+    both = written({"train.py": text.replace("loralib.lora", "none").encode()}, tmp_path)
+    assert "state_dict=get_model_state_dict(" in both.text()
+    assert ("cpu_offload=True" in both.text()) is rank0_only
+    runs = []
+    for version in (both.before, both.after):
+        (version.parent / "peft.py").write_text(PEFT)
+        runs.append(launcher.script(version, str(version.parent), "kind"))
+    assert compare(*runs, tolerance=1e-5, atol=1e-6) > 5

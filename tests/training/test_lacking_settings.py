@@ -115,3 +115,65 @@ def test_a_strategy_that_is_written_out_trains_the_same(
     before = launcher.script(both.before, *words.split(), fsdp1="allow")
     after = launcher.script(both.after, *words.split(), fsdp1="forbid")
     assert compare(before, after, tolerance=1e-5) == 5 * 2
+
+
+RETURNED = (
+    PROGRAM.replace(
+        "def build(net, words):",
+        """def wants_grad(module):
+    return not [*module.children()] and any(p.requires_grad for p in module.parameters())
+
+
+def settings(words):
+    params = {}
+    if "half" in words:
+        half = MixedPrecision(param_dtype=torch.bfloat16, buffer_dtype=torch.bfloat16)
+        params["mixed_precision"] = half
+    by_class = functools.partial(transformer_auto_wrap_policy, transformer_layer_cls={Block})
+    if "linear" in words:
+        by_function = functools.partial(lambda_auto_wrap_policy, lambda_fn=wants_grad)
+        policy = functools.partial(_or_policy, policies=[by_function, by_class])
+    else:
+        policy = by_class
+    params["auto_wrap_policy"] = policy
+    params["sharding_strategy"] = getattr(ShardingStrategy, words[0])
+    params["device_id"] = torch.device("cpu")
+    if "sync" in words:
+        params["sync_module_states"] = True
+    return params
+
+
+def build(net, words):
+    given = settings(words)
+    print(f"settings: {given}", file=sys.stderr)
+    return FSDP(net, **given)
+
+
+def built_otherwise(net, words):""",
+    )
+    .replace(
+        "self.linear =",
+        'self.register_buffer("scale", torch.full((6,), 1.001))\n        self.linear =',
+    )
+    .replace("x + self.linear(x).relu()", "x + self.linear(x).relu() * self.scale")
+    .replace(
+        "import transformer_auto_wrap_policy",
+        "import _or_policy, lambda_auto_wrap_policy, transformer_auto_wrap_policy",
+    )
+)
+RETURNED = (
+    RETURNED[: RETURNED.index("def built_otherwise")] + RETURNED[RETURNED.index("def main") :]
+)
+
+
+@pytest.mark.parametrize(
+    "words", ["FULL_SHARD", "SHARD_GRAD_OP half linear", "FULL_SHARD linear sync", "NO_SHARD half"]
+)
+def test_what_a_function_puts_together_trains_the_same(
+    launcher: Launcher, tmp_path: Path, words: str
+) -> None:
+    both = written({"train.py": RETURNED.encode()}, tmp_path)
+    assert "shard(net, **given" not in both.text()
+    before = launcher.script(both.before, *words.split(), fsdp1="allow")
+    after = launcher.script(both.after, *words.split(), fsdp1="forbid")
+    assert compare(before, after, tolerance=1e-3 if "half" in words else 1e-5) == 5 * 2

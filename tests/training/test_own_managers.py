@@ -76,3 +76,37 @@ def test_states_are_the_same(launcher: Launcher, tmp_path: Path) -> None:
     assert compare(before, after) == 9 * 2 + 4 + 4  # the names have numbers as well
     keys = [[n for n in run.output[0].splitlines() if n.startswith("[")] for run in (before, after)]
     assert keys[0] == keys[1]
+
+
+TOLD = PROGRAM.replace(
+    """@contextmanager
+def whole_on_first(model):
+    config = FullStateDictConfig(offload_to_cpu=True, rank0_only=True)
+    with FSDP.state_dict_type(model, StateDictType.FULL_STATE_DICT, config):
+        yield
+
+
+def whole(model):
+    return FSDP.state_dict_type(model, StateDictType.FULL_STATE_DICT)
+""",
+    """@contextmanager
+def states(model, kind=StateDictType.FULL_STATE_DICT, first=False):
+    config = FullStateDictConfig(offload_to_cpu=first, rank0_only=first)
+    with FSDP.state_dict_type(model, kind, config):
+        yield
+""",
+).replace("whole_on_first(model)", "states(model, first=True)")
+TOLD = TOLD.replace("whole(model)", "states(model, StateDictType.FULL_STATE_DICT)")
+
+
+def test_states_of_a_manager_that_is_told_the_kind_are_the_same(
+    launcher: Launcher, tmp_path: Path
+) -> None:
+    both = written({"train.py": TOLD.encode()}, tmp_path)
+    assert "states(" not in both.text()
+    assert "with " not in both.text()
+    before = launcher.script(both.before, fsdp1="allow")
+    after = launcher.script(both.after, fsdp1="forbid")
+    assert compare(before, after) == 9 * 2 + 4 + 4
+    keys = [[n for n in run.output[0].splitlines() if n.startswith("[")] for run in (before, after)]
+    assert keys[0] == keys[1]

@@ -213,7 +213,7 @@ class Calls:
     ) -> list[Value]:
         """What calling a project function gives, its parameters bound to this call."""
         node = function.node
-        inner = self._frame(call, module, node, frame, partial, by_hydra=by_hydra)
+        inner = self.frame(call, module, node, frame, partial, by_hydra=by_hydra)
         context = inner if inner.depth <= MAX_FRAMES else None
         if isinstance(node, ast.Lambda):
             return list(self.evaluate(node.body, function.module, context))
@@ -234,13 +234,13 @@ class Calls:
                 result += self.evaluate(statement.value, function.module, context)
         return result or [Constant(call, module, frame, None)]
 
-    def _frame(
+    def frame(
         self,
         call: ast.Call,
         module: Module,
         function: FunctionNode,
-        frame: Frame | None,
-        partial: Partial | None,
+        frame: Frame | None = None,
+        partial: Partial | None = None,
         *,
         by_hydra: bool = False,
     ) -> Frame:
@@ -374,7 +374,7 @@ class Calls:
             for site in sites
             if site.spawned
             or not self.branches.passes_by(
-                self._frame(
+                self.frame(
                     site.call,
                     site.module,
                     function,

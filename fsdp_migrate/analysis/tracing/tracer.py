@@ -85,7 +85,7 @@ class Tracer:
         self.assigning, self.stores = self._attributes.assigning, self._attributes.stores
         self.assigned_later = self._attributes.assigned_later
         self.attribute_at, self.attribute_of = self._attributes.at, self._attributes.of_value
-        self.parameter = self._calls.parameter
+        self.parameter, self.frame = self._calls.parameter, self._calls.frame
         self.entered = self._names.entered
         self.callers, self.calls_named = graph.callers, index.calls_named
         self.built = registries.built

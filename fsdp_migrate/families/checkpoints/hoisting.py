@@ -37,10 +37,30 @@ def hoist(
         name = kept
         proposal.delete(module, site.statement)
     else:
-        if module.table.scope_of(site.expression).lookup(wanted) is not None:
-            wanted = f"model_{wanted}"
-        name = proposal.fresh(module, site.expression, wanted)
+        name = _new_name(site, wanted, proposal)
         proposal.replace(module, site.expression, code("{n}", n=name))
+    review = _insert(place, name, value, module, proposal, rule)
+    return review or found.review, bool(review)
+
+
+def computed_above(
+    site: Site, place: Place, value: Code, wanted: str, proposal: Proposal, rule: str
+) -> tuple[str, str]:
+    """Compute ``value`` at ``place``, under a new name; the name, and what is marked there."""
+    name = _new_name(site, wanted, proposal)
+    return name, _insert(place, name, value, site.module, proposal, rule)
+
+
+def _new_name(site: Site, wanted: str, proposal: Proposal) -> str:
+    if site.module.table.scope_of(site.expression).lookup(wanted) is not None:
+        wanted = f"model_{wanted}"
+    return proposal.fresh(site.module, site.expression, wanted)
+
+
+def _insert(
+    place: Place, name: str, value: Code, module: Module, proposal: Proposal, rule: str
+) -> str:
+    """Give ``value`` a name at ``place``. Returns what is marked there to be reviewed."""
     text = " and ".join(place.conditions)
     template = f"if {_escaped(text)}:\n    {{n}} = {{v}}" if text else "{n} = {v}"
     proposal.insert_before(module, place.statement, code(template, n=name, v=value))
@@ -51,8 +71,8 @@ def hoist(
             "take part and ranks may disagree; ask for it here if it is the same on all of them"
         )
         proposal.mark(module, place.statement, rule, sentences(review))
-        return review, True
-    return found.review, False
+        return review
+    return ""
 
 
 def expression_at(needed: ast.expr, place: Place | None) -> ast.expr | str:

@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from fsdp_migrate.analysis import name_uses
 from fsdp_migrate.analysis.flow import access_path
 from fsdp_migrate.analysis.module import Module
+from fsdp_migrate.families.checkpoints.state_dict_contexts import read_setting_at
+from fsdp_migrate.families.checkpoints.state_dict_settings import Setting
 from fsdp_migrate.fsdp1 import api as fsdp1
 from fsdp_migrate.planning.context import Study
 from fsdp_migrate.syntax.expressions import given_arguments
@@ -49,6 +51,15 @@ def entered(
             return None
         found.append(one)
     return (function, found) if found else None
+
+
+def setting_made(
+    entered: Entered, function: ast.FunctionDef, context: ast.Call, module: Module, study: Study
+) -> Setting:
+    """What a ``state_dict_type`` context sets where the function around it is entered, by what that
+    is given there."""
+    frame = study.tracer.frame(entered.call, entered.module, function)
+    return read_setting_at(context, module, study, frame)
 
 
 def _function_around(node: ast.AST, module: Module) -> ast.FunctionDef | None:

@@ -40,15 +40,20 @@ def setting_of_context(
     models: frozenset[Constructor],
     study: Study,
     depth: int,
+    frame: Frame | None = None,
 ) -> Setting | None:
-    """The innermost ``state_dict_type`` context around a node, callers looked through."""
+    """The innermost ``state_dict_type`` context around a node, callers looked through.
+
+    Args:
+        frame: the call of the function around it that is meant.
+    """
     function: ast.AST | None = None
     for parent in module.table.ancestors(node):
         if isinstance(parent, (ast.With, ast.AsyncWith)):
             for item in reversed(parent.items):
                 if node is item.context_expr:
                     continue
-                found = setting_entered(item.context_expr, module, models, study)
+                found = setting_entered(item.context_expr, module, models, study, frame)
                 if found is not None:
                     return found
         if isinstance(parent, FUNCTIONS):
@@ -113,9 +118,11 @@ def read_setting_at(
     """As :func:`read_setting`, and whether its call goes with a branch that is for FSDP1 only.
 
     Args:
-        frame: the call of the function that it stands in, by which the kind may be known.
+        frame: the call of the function that it stands in, by which it may be known.
     """
     setting = read_setting(call, module, study)
+    if setting.problem and frame is not None:
+        setting = read_setting(call, module, study, frame)
     if setting.problem and is_in_dropped_branch(call, module, study):
         return replace(setting, gone=True, kind=kind_of(call, module, study, frame) or setting.kind)
     return setting
@@ -137,10 +144,11 @@ def _found_in(
             found.add(None)  # it may be something else that is called
     for function in functions:
         yields = [n for n in ast.walk(function.node) if isinstance(n, (ast.Yield, ast.YieldFrom))]
+        assert isinstance(node, ast.Call)
+        frame = study.tracer.frame(node, module, function.node)
+        where = function.module
         for each in yields:
-            found.add(setting_of_context(each, function.module, models, study, CONTEXT_DEPTH))
-        frames = (v.frame for v in study.values(node, module) if v.frame is not None)
-        frame = next((f for f in frames if f.call is node), None)
+            found.add(setting_of_context(each, where, models, study, CONTEXT_DEPTH, frame))
         for handed in _handed_out(function, study) if not yields else ():
             found.add(setting_entered(handed, function.module, models, study, frame))
     if not functions and mentions_contexts(study):

@@ -11,7 +11,14 @@ from dataclasses import dataclass, replace
 
 from fsdp_migrate.analysis import dataclass_fields
 from fsdp_migrate.analysis.module import Module
-from fsdp_migrate.analysis.values import Constant, External, Frame, Made
+from fsdp_migrate.analysis.tracing.functions import (
+    argument_of,
+    class_of_method,
+    default_of,
+    gives_unknown_arguments,
+    is_static,
+)
+from fsdp_migrate.analysis.values import Constant, External, Frame, Made, Value
 from fsdp_migrate.families.wrapping import strategies
 from fsdp_migrate.families.wrapping.sharded_parts import Held, sharded_parts
 from fsdp_migrate.fsdp1 import api as fsdp1
@@ -68,13 +75,16 @@ def has_group(bound: dict[str, ast.expr]) -> bool:
     return group is not None and not (isinstance(group, ast.Constant) and group.value is None)
 
 
-def read_setting(call: ast.Call, module: Module, study: Study) -> Setting:
-    """The setting a ``state_dict_type`` or ``set_state_dict_type`` call makes."""
-    setting = _read(call, module, study)
+def read_setting(
+    call: ast.Call, module: Module, study: Study, frame: Frame | None = None
+) -> Setting:
+    """The setting a ``state_dict_type`` or ``set_state_dict_type`` call makes, in one call of the
+    function around it if ``frame`` says which."""
+    setting = _read(call, module, study, frame)
     return replace(setting, set_by=call) if setting.problem else setting
 
 
-def _read(call: ast.Call, module: Module, study: Study) -> Setting:
+def _read(call: ast.Call, module: Module, study: Study, frame: Frame | None) -> Setting:
     bound = bind_arguments(call, TYPE_ARGUMENTS)
     if bound is None or "state_dict_type" not in bound:
         return Setting(problem="its arguments cannot be read")
@@ -82,7 +92,7 @@ def _read(call: ast.Call, module: Module, study: Study) -> Setting:
         if not dataclass_fields.is_written_in_sight(given, module, study.tracer):
             return Setting(problem=f"{ast.unparse(given)} is only known at run time")
     kinds = set()
-    for value in study.values(bound["state_dict_type"], module):
+    for value in study.tracer.evaluate(bound["state_dict_type"], module, frame):
         name = fsdp1.canonical(value.name) if isinstance(value, External) else None
         kinds.add(name or "?")
     if len(kinds) != 1 or "?" in kinds:
@@ -97,7 +107,7 @@ def _read(call: ast.Call, module: Module, study: Study) -> Setting:
         setting = Setting(kind="SHARDED", local=True)
     for name, optim in (("state_dict_config", False), ("optim_state_dict_config", True)):
         if name in bound:
-            setting = _configured(setting, bound[name], module, study, optim=optim)
+            setting = _configured(setting, bound[name], module, study, frame, optim=optim)
     return setting
 
 
@@ -125,12 +135,18 @@ def kind_of(call: ast.Call, module: Module, study: Study, frame: Frame | None) -
 
 
 def _configured(
-    setting: Setting, node: ast.expr, module: Module, study: Study, *, optim: bool
+    setting: Setting,
+    node: ast.expr,
+    module: Module,
+    study: Study,
+    frame: Frame | None,
+    *,
+    optim: bool,
 ) -> Setting:
     """The setting with what a ``FullStateDictConfig(...)``, or one of its kind, says."""
     default = setting.optim_offload if optim else setting.offload
     found: set[tuple[bool, bool]] = set()
-    for value in study.values(node, module):
+    for value in study.tracer.evaluate(node, module, frame):
         if isinstance(value, Constant) and value.value is None:
             continue
         name = fsdp1.canonical(value.made_by) if isinstance(value, Made) else None
@@ -144,7 +160,7 @@ def _configured(
             return replace(setting, problem=f"the arguments of {name} cannot be read")
         flags = {"offload_to_cpu": default, "rank0_only": False}
         for field, expression in bound.items():
-            flag = study.literal(expression, value.module)
+            flag = study.literal(expression, value.module) or _given(expression, value, study)
             if flag is None or not isinstance(flag.value, bool):
                 spelled = ast.unparse(expression)
                 return replace(setting, problem=f"{field}={spelled} is only known at run time")
@@ -156,6 +172,25 @@ def _configured(
     if optim:
         return replace(setting, optim_offload=offload, optim_rank0_only=rank0)
     return replace(setting, offload=offload, rank0_only=rank0)
+
+
+def _given(expression: ast.expr, value: Value, study: Study) -> Constant | None:
+    """The constant that the call of a function gives for its parameter, or else its default."""
+    frame, table = value.frame, value.module.table
+    if frame is None or frame.partial is not None or not isinstance(expression, ast.Name):
+        return None
+    scope = table.within[expression].lookup(expression.id)
+    binding = scope.bindings[expression.id] if scope is not None else []
+    is_own = scope is not None and scope.node is frame.function and len(binding) == 1
+    if not is_own or not isinstance(binding[0].node, ast.arg):
+        return None
+    function, call = frame.function, frame.call
+    if gives_unknown_arguments(call):
+        return None
+    is_method = class_of_method(function, value.module) is not None and not is_static(function)
+    given = argument_of(call, function, expression.id, bound=is_method)
+    given = given or default_of(binding[0].node, function)
+    return study.literal(given, frame.module) if isinstance(given, ast.Constant) else None
 
 
 def kept_own(

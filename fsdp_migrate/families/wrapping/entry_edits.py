@@ -66,7 +66,9 @@ def edit(
 def remove(going: Iterable[tuple[Entry, Module]], plan: ShardPlan) -> None:
     """Remove entries from a dictionary that stays."""
     for entry, module in going:
-        if isinstance(entry.node, ast.keyword):
+        if entry.is_statement:
+            plan.proposal.delete(module, entry.statement)
+        elif isinstance(entry.node, ast.keyword):
             plan.proposal.remove_argument(module, of_kind(entry.display, ast.Call), entry.node)
         else:
             plan.proposal.remove_item(module, of_kind(entry.display, ast.Dict), entry.value)

@@ -62,7 +62,7 @@ def register(study: Study) -> None:
     given: dict[tuple[Scope, str], list[Constructor]] = defaultdict(list)
     for constructor in study.constructors.values():
         name = spread_of(constructor, study)
-        if isinstance(name, ast.Name):
+        if isinstance(name, ast.Name) and constructor.call not in study.kept_dictionaries:
             scope = constructor.module.table.scope_of(name).lookup(name.id)
             if scope is not None and not scope.is_class:
                 given[scope, name.id].append(constructor)
@@ -72,6 +72,17 @@ def register(study: Study) -> None:
         except Unreadable:
             continue
         give(dictionary, constructors, study)
+
+
+def unwritable(study: Study) -> frozenset[ast.AST]:
+    """The calls whose dictionaries were read, and cannot have FSDP2's arguments in the place of
+    FSDP1's: they may stay as they are (``taken_entries.py``)."""
+    return frozenset(
+        sharer.call
+        for constructor in study.unwritten
+        if constructor.dictionary is not None and constructor.dictionary.is_spread
+        for sharer in constructor.sharers
+    )
 
 
 def give(dictionary: KeywordDictionary, constructors: Sequence[Constructor], study: Study) -> None:

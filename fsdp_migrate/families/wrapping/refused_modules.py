@@ -8,7 +8,7 @@ Containers without a forward, scripted modules and modules that are sharded alre
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from typing import Final
 
@@ -54,8 +54,12 @@ class Refusal:
     models: frozenset[Constructor] = frozenset()  # that its constructor concerns as well
 
 
-def refusal(constructor: Constructor, study: Study) -> Refusal | None:
-    """Why ``fully_shard`` certainly does not take the module that a constructor wraps."""
+def refusal(constructor: Constructor, study: Study, given: Collection[str] = ()) -> Refusal | None:
+    """Why ``fully_shard`` certainly does not take the module that a constructor wraps.
+
+    Args:
+        given: arguments that it will have, more than it has.
+    """
     wrapped = constructor.wrapped
     found = _made(constructor, study)
     made = {v.made_by if isinstance(v, Made) else "" for v in found}
@@ -80,7 +84,8 @@ def refusal(constructor: Constructor, study: Study) -> Refusal | None:
             "shard the parts before the whole",
             models=outer,
         )
-    if not constructor.has("param_init_fn") and any(_is_on_meta(v, study) for v in found):
+    initialised = "param_init_fn" in given or constructor.has("param_init_fn")
+    if not initialised and any(_is_on_meta(v, study) for v in found):
         return Refusal(
             "the model is made on the meta device, and FSDP1 gave it memory and values",
             "call model.to_empty(device=...) after sharding, then initialise it or load weights",

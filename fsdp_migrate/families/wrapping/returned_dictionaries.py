@@ -41,6 +41,8 @@ def register(study: Study) -> None:
     """Give constructors the arguments that functions put together."""
     given: dict[ast.FunctionDef, list[Constructor]] = defaultdict(list)
     for constructor in study.constructors.values():
+        if constructor.call in study.kept_dictionaries:
+            continue
         spread = keyword_dictionaries.spread_of(constructor, study)
         call = _maker(spread, constructor) if spread is not None else None
         function = _function_of(call, constructor.module, study) if call is not None else None

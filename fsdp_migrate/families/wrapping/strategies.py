@@ -75,8 +75,9 @@ def _given(constructor: Constructor) -> tuple[list[ast.expr], list[ast.Name]]:
 
 
 def _written(node: ast.expr, module: Module, study: Study) -> str | None:
-    """The strategy that is written at a place."""
-    direct = isinstance(node, ast.Constant) or study.external(node, module)
+    """The strategy that is written at a place, or wherever what is taken out there is put in."""
+    taken = node in study.tracer.stands_for
+    direct = taken or isinstance(node, ast.Constant) or study.external(node, module)
     if not direct:
         return None
     found = {member(v) for v in study.values(node, module)}

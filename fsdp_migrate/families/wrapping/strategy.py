@@ -258,6 +258,10 @@ def decide_argument(site: Site, study: Study, rule: str) -> Decision:
         return study.rewritten(site, rule, "the strategies -> reshard_after_forward", review=review)
     problem = apply_strategy(name, plan, study)
     _remove_variable(plan, value, study)
+    dictionary = plan.constructor.dictionary
+    for entry, _ in dictionary.going if dictionary is not None else ():
+        if entry.name == "sharding_strategy" and entry.value is not value:
+            study.convert(entry.value, None, "said at the call", plan.constructor)
     if problem:
         help = "build a 2-D device mesh and pass it as device_mesh"
         return study.left(site, rule, problem, help, final=True)

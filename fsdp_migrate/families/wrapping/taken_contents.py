@@ -31,6 +31,7 @@ class Contents:
     calls: dict[Constructor, ast.Call] = field(default_factory=dict)  # of that
     made: ast.Call | ast.Dict | None = None  # what it is before anything is put into it
     members: list[Entry] = field(default_factory=list)  # strategies that each constructor says
+    said: list[Entry] = field(default_factory=list)  # the same, of another file
 
     def __post_init__(self) -> None:
         self.places = defaultdict(list)
@@ -48,7 +49,7 @@ class Contents:
         needless = [
             entry
             for entry in self.entries
-            if entry in self.members
+            if entry in (*self.members, *self.said)
             or (
                 entry.name in NEEDLESS - self.asked
                 and len(self.places[entry.name]) == 1
@@ -57,7 +58,8 @@ class Contents:
             or (entry.display is self.made and self.is_constant(entry.name))
         ]
         beside = {entry.display for entry in self.entries if entry not in needless}
-        return [entry for entry in needless if entry.display in {*beside, self.made} - {None}]
+        beside = {*beside, self.made} - {None}
+        return [entry for entry in needless if entry.display in beside or entry.is_statement]
 
     def is_constant(self, name: str) -> bool:
         """Whether each constructor says the one constant that the dictionary has for an argument,
@@ -66,10 +68,10 @@ class Contents:
         alone = len(constants) == len(self.places[name]) == 1
         return alone and name not in self.lacking | self.asked
 
-    def read_members(self, study: Study) -> None:
-        """Find the strategies that are written out in what is first made, and nowhere else: each
+    def written_members(self, study: Study) -> list[Entry]:
+        """The strategies that are written out in what is first made, and nowhere else: each
         constructor says what they mean. Hybrid sharding makes a mesh where none is given."""
-        self.members = [
+        return [
             entry
             for entry in self.entries
             if entry.name == "sharding_strategy"
@@ -112,6 +114,10 @@ def read_use(
             value is use
         ):
             name = fsdp1.EARLIER_NAMES.get(key, key)
+        case ast.FormattedValue():
+            return  # a text for people
+        case ast.Call(func=ast.Name(id="print")):
+            return
         case _:
             raise Unreadable("it is used in another way")
     match parents[parent]:

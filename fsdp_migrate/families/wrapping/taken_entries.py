@@ -77,7 +77,8 @@ def _check(contents: Contents, constructors: Iterable[Constructor], study: Study
     Raises:
         Unreadable: there is such an entry, or module.
     """
-    if any(refused_modules.refusal(each, study) is not None for each in constructors):
+    given = contents.places.keys()
+    if any(refused_modules.refusal(each, study, given) is not None for each in constructors):
         raise Unreadable("one of the modules takes no fully_shard")
     written = {name for constructor in constructors for name in constructor.arguments}
     if contents.made is None or not contents.places.keys() <= ARGUMENTS - written:
@@ -237,7 +238,7 @@ def _returned(
     if function.decorator_list or yields or function.body[-1] not in returns:
         raise Unreadable("it is made in another way")
     _check_callers(function, home, [c.func for c in calls.values()], study)
-    contents = Contents(home, tuple(_entries(function, place, home)))
+    contents = Contents(home, tuple(_entries(function, place, home)), made=_first(function, home))
     contents.function, contents.calls = function, calls
     for constructor in calls:
         variable = spread[constructor]
@@ -247,7 +248,17 @@ def _returned(
         for use in table.names_by_id.named(variable.id):
             if table.within[use].lookup(use.id) is scope and isinstance(use.ctx, ast.Load):
                 read_use(use, constructor.module, contents, set(spread.values()))
+    contents.said = contents.written_members(study)
     return contents
+
+
+def _first(function: ast.FunctionDef, home: Module) -> ast.Call | ast.Dict | None:
+    """What the dictionary that a function returns by its name is before anything is put there,
+    which may be empty."""
+    match exits(function, home)[0]:
+        case [ast.Return(value=ast.Name(id=name))] if name in home.table.scopes[function].bindings:
+            return written_dictionaries.made_by(name, home.table.scopes[function])[0][1]
+    return None
 
 
 def _entries(function: ast.FunctionDef, place: tuple[int, ...], home: Module) -> Iterator[Entry]:
@@ -284,7 +295,7 @@ def _check_callers(
     scope = present(home.table.scopes[function].parent)
     if class_of_method(function, home) is not None or len(scope.bindings[function.name]) != 1:
         raise Unreadable("its name has several values")
-    uses = name_uses.uses_of(function.name, scope, home, study.project)
+    uses = name_uses.uses_of(function.name, scope, home, study.project, handed_on=True)
     if uses is None or not {use for use, _ in uses} <= {*calls}:
         raise Unreadable("something else may call the function")
 

@@ -49,5 +49,5 @@ def _of_variable(
         raise Unreadable("it changes after the call")
     [(_, made), *_] = written_dictionaries.made_by(name, scope)
     contents = Contents(module, entries, made=made)
-    contents.read_members(study)
+    contents.members = contents.written_members(study)
     return contents

@@ -168,7 +168,7 @@ class _Walk:
             inner = self.bindings.where(node.test, holds, state)
             end = None if outcome is (not holds) else self.block(body, inner, scope)
             ends.append(end)
-            if end is not None and scope is self.table.module:
+            if end is not None and not scope.is_class:
                 self.bindings.note_functions(body, end)
         return self.bindings.join_branches(node.test, *ends)
 
