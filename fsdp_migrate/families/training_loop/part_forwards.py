@@ -65,7 +65,7 @@ def whole_of(call: ast.Call, module: Module, study: Study) -> Whole | None:
     cls = enclosing_models.class_of(call, module)
     if cls is None or not is_module(cls, study):
         return None
-    models = frozenset(c for c in units if _is_made_of(c, cls, study))
+    models = frozenset(c for c in units if is_made_of(c, cls, study))
     return _whole(models, None, call, module, study)
 
 
@@ -198,7 +198,7 @@ def _is_self(name: ast.Name, module: Module) -> bool:
     return bool(own) and own[0].arg == name.id
 
 
-def _is_made_of(constructor: Constructor, cls: Class, study: Study) -> bool:
+def is_made_of(constructor: Constructor, cls: Class, study: Study) -> bool:
     """Whether objects of a class may be in what a constructor shards."""
     for wrap in constructor.wraps:
         found = model_contents.contents(wrap.wrapped, wrap.module, study)
