@@ -59,14 +59,21 @@ class Roots:
         found: dict[Module, dict[Path, str]] = defaultdict(dict)
         modules = self._modules
         imported = self._imported()
+        packaged: list[tuple[Module, Path]] = []
         for module in modules:
             installed = installed_from(module.path)
             if installed is not None and self._is_regular(installed, module.path.parent):
-                self._load(module, installed, found, "as the project installs it")
+                packaged.append((module, installed))
             if module.source.excerpt is not None or self._is_script(module):
                 self._load(module, module.path.parent, found, "started as a script")
                 if installed is None and self._may_be_part(module):
                     self._load(module, self._outside(module), found, MAY_START)
+        # Scripts that import what lies beside them run where nothing is installed.
+        needed = self.all_needed
+        for module, root in [
+            (m, r) for m, r in packaged if r in needed or not needed & set(found[m])
+        ]:
+            self._load(module, root, found, "as the project installs it")
         for module in sorted(modules, key=lambda m: m in imported):
             if not found[module]:
                 for root in self._guessed(module):

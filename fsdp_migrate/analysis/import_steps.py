@@ -108,12 +108,28 @@ class ImportSteps:
             (len(dotted) > 1 and not rest)
             or not self.is_package(root)
             or name == "*"
-            or not read.isdisjoint(target.table.module.bindings)
+            or self._has(target, read, set())
         ):
             # A function that only the script calls may import from beside it, in a package too.
             # What a star asks for is not known.
             sure = sure and not ((later or name == "*") and self.is_package(root))
             yield Step(root, False, sure, self._chain(root, asked), target.path.parent)
+
+    def _has(self, module: Module, names: frozenset[str], seen: set[Module]) -> bool:
+        """Whether a file binds one of ``names``, itself or by a star that it imports from a file of
+        its own package."""
+        if module in seen:
+            return False
+        seen.add(module)
+        if not names.isdisjoint(module.table.module.bindings):
+            return True
+        for statement in module.table.import_statements:
+            match statement:
+                case ast.ImportFrom(module=dotted, names=[ast.alias(name="*")], level=1):
+                    given = self._chain(module.path.parent, (dotted or "").split("."))
+                    if given and self._has(given[-1], names, seen):
+                        return True
+        return False
 
     def _chain(self, base: Path, parts: Iterable[str]) -> tuple[Module, ...]:
         """The modules that are loaded for a dotted name which starts from a directory."""

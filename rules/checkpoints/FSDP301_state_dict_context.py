@@ -19,8 +19,8 @@ from fsdp_migrate.families.checkpoints import (
     state_dict_contexts,
     state_dict_settings,
 )
+from fsdp_migrate.families.checkpoints.state_owners import sharded_inside
 from fsdp_migrate.families.wrapping import passed_arguments, stored_models
-from fsdp_migrate.families.wrapping.sharded_parts import sharded_parts
 from fsdp_migrate.fsdp1.site import Site
 from fsdp_migrate.planning.context import Study
 from fsdp_migrate.planning.edits import code
@@ -235,7 +235,7 @@ def _asks(
             return False
         if path.rpartition(".")[2] in SETTINGS and not _may_be_module(method.value, module, study):
             return False
-        parts = sharded_parts(method.value, module, study)
+        parts = sharded_inside(method.value, module, study)
         is_site = parts or study.models(method.value, module)
         return not is_site or (is_here and is_below)
     functions = [v for v in study.values(call.func, module) if isinstance(v, Function)]
@@ -246,7 +246,7 @@ def _asks(
     if not is_here and given_states.can_be_given(call, module, study) is not None:
         return all(site.node is not call for site in holders.find_functions_asking(study, module))
     passed = given_arguments(call)
-    if any(study.models(a, module) or sharded_parts(a, module, study) for a in passed):
+    if any(study.models(a, module) or sharded_inside(a, module, study) for a in passed):
         return True  # somebody outside has the model
     if method is None or not study.models(method.value, module) or method.attr in QUIET_METHODS:
         return False

@@ -14,9 +14,9 @@ from fsdp_migrate.families.checkpoints import (
     snapshots,
     state_dict_settings,
 )
+from fsdp_migrate.families.checkpoints.state_owners import sharded_inside
 from fsdp_migrate.families.modules import unseen_models
 from fsdp_migrate.families.wrapping import gathered, meshes, strategies
-from fsdp_migrate.families.wrapping.sharded_parts import sharded_parts
 from fsdp_migrate.fsdp1 import declared
 from fsdp_migrate.fsdp1.site import Site
 from fsdp_migrate.planning.context import Study
@@ -47,7 +47,7 @@ def decide(site: Site, study: Study) -> Decision:
 
 def _of_model(site: Site, study: Study) -> Decision:
     found = study.models(site.subject, site.module)
-    parts = sharded_parts(site.subject, site.module, study)
+    parts = sharded_inside(site.subject, site.module, study)
     models = parts.constructors or found.constructors
     setting = settings_in_force.setting_at(site.node, site.module, models, study)
     setting = state_dict_settings.effective_setting(setting, models, study)

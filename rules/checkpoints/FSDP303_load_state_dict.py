@@ -11,9 +11,9 @@ from fsdp_migrate.families.checkpoints import (
     state_dict_settings,
     training_order,
 )
+from fsdp_migrate.families.checkpoints.state_owners import sharded_inside
 from fsdp_migrate.families.modules import unseen_models
 from fsdp_migrate.families.wrapping import gathered
-from fsdp_migrate.families.wrapping.sharded_parts import sharded_parts
 from fsdp_migrate.fsdp1.site import Site
 from fsdp_migrate.planning.context import Study
 from fsdp_migrate.planning.edits import Code, code, join
@@ -39,7 +39,7 @@ BY_ENTRY = Form("a load that shards every entry by itself")
 def decide(site: Site, study: Study) -> Decision:
     if site.construct == unseen_models.LOAD:
         return unseen_models.decide_unseen(site, study, RULE.code)
-    held = sharded_parts(site.subject, site.module, study)
+    held = sharded_inside(site.subject, site.module, study)
     found = study.models(site.subject, site.module)
     models = held.constructors or found.constructors
     setting = settings_in_force.setting_at(site.node, site.module, models, study)

@@ -12,7 +12,7 @@ from fsdp_migrate.families.checkpoints import (
     state_dict_contexts,
     state_dict_settings,
 )
-from fsdp_migrate.families.wrapping.sharded_parts import sharded_parts
+from fsdp_migrate.families.checkpoints.state_owners import sharded_inside
 from fsdp_migrate.fsdp1.model_attributes import STATE_FUNCTION
 from fsdp_migrate.fsdp1.site import Site
 from fsdp_migrate.planning.context import Study
@@ -36,7 +36,8 @@ RULE = Rule(
 def decide(site: Site, study: Study) -> Decision:
     if site.construct == STATE_FUNCTION:
         return _function(site, site.subject, study)
-    models = study.models(site.subject, site.module).constructors
+    inside = sharded_inside(site.subject, site.module, study).constructors
+    models = inside or study.models(site.subject, site.module).constructors
     call = site.node
     if isinstance(call, ast.Call) and pretrained.may_be_of_diffusers(models, study):
         return _function(site, site.subject, study, pretrained.ASKS_ITSELF)
@@ -64,7 +65,8 @@ def decide(site: Site, study: Study) -> Decision:
     )
     proposal.add_keyword(site.module, call, "state_dict", state)
     message = "given the whole state"
-    review = found.review or pretrained.NAMED
+    is_unit = not inside or any(c.may_have("auto_wrap_policy") for c in models)
+    review = found.review or (pretrained.NAMED if is_unit else "")
     return study.rewritten(site, RULE.code, message, proposal, models=models, review=review)
 
 
@@ -74,7 +76,7 @@ HELP = "call it on every rank, in a statement of its own, and give it the whole 
 def _function(site: Site, model: ast.expr, study: Study, review: str = "") -> Decision:
     """A function of another library that asks the model by itself."""
     module = site.module
-    parts = sharded_parts(model, module, study)
+    parts = sharded_inside(model, module, study)
     models = parts.constructors or study.models(model, module).constructors
     setting = settings_in_force.setting_at(site.node, module, models, study)
     at_run_time = state_dict_settings.is_for_run_time(setting, study)

@@ -4,7 +4,7 @@ import ast
 from collections.abc import Iterator
 from typing import TypeGuard
 
-from fsdp_migrate.families.modules import freezing
+from fsdp_migrate.families.modules import flat_parts, freezing
 from fsdp_migrate.families.parameters import (
     assigned_data,
     gathered_gradients,
@@ -68,6 +68,7 @@ RULE = Rule(
         "parameter name",
         "parameter of a kind of module",
         "parameters by their places",
+        "parameters of a part",
         "parameters given to a backward",
         "parameter count",
         "parameter address",
@@ -102,6 +103,7 @@ RULE = Rule(
         Finder(62, find_communicated),
         Finder(65, picked_parameters.find_picked_parameters),
         Finder(66, picked_parameters.find_places),
+        Finder(67, flat_parts.find_flat_parts),
         Finder(70, writes.find_parameter_writes),
         Finder(71, assigned_data.find_assigned_data),
         Finder(75, freezing.find_freezing),
@@ -130,6 +132,11 @@ MEANINGS = {
     PLACE: (
         "without use_orig_params=True FSDP1 had one flat parameter a unit here; now others stand "
         "at these places of the list"
+    ),
+    flat_parts.PART: (
+        "without use_orig_params=True FSDP1 kept the parameters of a part in the flat one of the "
+        "unit around it, and gave none here that is not of a unit in the part: this trained, or "
+        "froze, less then than it does now"
     ),
     COUNT: "FSDP1 counted this rank's part here, now numel() is that of the whole parameter",
     MEMORY: (

@@ -1338,6 +1338,13 @@ ROWS = (
     ),
     review(
         "9.2",
+        "parameters() of a part, to train or freeze it",
+        "marked without use_orig_params=True: FSDP1 gave none but those of units in it",
+        "FSDP408",
+        "parameters of a part, of a model that had flat ones",
+    ),
+    review(
+        "9.2",
         "p.shape, p.ndim, p.dim()",
         "marked: the whole shape now",
         "FSDP408",

@@ -240,6 +240,14 @@ ROWS = (
         "of a module around sharded parts",
         "test_holders.py::test_they_give_and_take_whole_states[whole]",
     ),
+    rewritten(
+        "1.2",
+        "the same of a part of a sharded model, and of the model in its own method",
+        "get_model_state_dict, full: the units in it would give shards",
+        "FSDP302",
+        "of a part of a model, and of the model by its own method",
+        "test_states_of_parts.py::test_parts_are_saved_whole_and_loaded",
+    ),
     review(
         "1.2",
         "any kind under NO_SHARD, which is whole, on every rank, where it is",

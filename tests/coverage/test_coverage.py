@@ -85,6 +85,7 @@ def training() -> frozenset[str]:
         test_programs,
         test_replicated_states,
         test_resumed,
+        test_states_of_parts,
         test_told_kinds,
         test_weights,
     )
@@ -105,6 +106,7 @@ def training() -> frozenset[str]:
         test_holders,
         test_replicated_states,
         test_resumed,
+        test_states_of_parts,
         test_told_kinds,
     ):
         file = module.__name__.rpartition(".")[2]

@@ -541,6 +541,33 @@ LAYOUTS = {
         ["lib/tool"],
         {"lib/tool/a.py": "tool.fsdp2_support"},
     ),
+    "scripts in a package that is not installed, though it could be": Layout(
+        {
+            "pyproject.toml": '[tool.setuptools.packages.find]\nwhere = ["lib"]\n',
+            "lib/tool/__init__.py": "from .net import NAME\n",
+            "lib/tool/net.py": "NAME = 1\n",
+            "lib/tool/configs/__init__.py": "from .sharding import *\n",
+            "lib/tool/configs/sharding.py": USER,
+            "lib/tool/policies/__init__.py": "from .casts import *\n",
+            "lib/tool/policies/casts.py": USER,
+            "lib/tool/main.py": (
+                f"from configs import whole as one\nfrom policies import whole as two\n{GUARD}"
+            ),
+        },
+        [script("lib/tool/main.py")],
+        ["lib/tool/configs", "lib/tool/policies"],
+    ),
+    "scripts in a package that one of them imports as it is installed": Layout(
+        {
+            "pyproject.toml": '[tool.setuptools.packages.find]\nwhere = ["lib"]\n',
+            "lib/tool/__init__.py": "",
+            "lib/tool/net.py": USER,
+            "lib/tool/main.py": f"import net\nimport tool.net\n{USER}{GUARD}",
+        },
+        [script("lib/tool/main.py", ".", "lib")],
+        ["lib/tool"],
+        {"lib/tool/net.py": "tool.fsdp2_support"},
+    ),
     "somebody else's file of that name": Layout(
         {
             "pkg/__init__.py": "",

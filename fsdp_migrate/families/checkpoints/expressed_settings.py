@@ -22,8 +22,8 @@ from fsdp_migrate.families.checkpoints.state_dict_settings import (
     Setting,
     is_for_run_time,
 )
+from fsdp_migrate.families.checkpoints.state_owners import sharded_inside
 from fsdp_migrate.families.wrapping import meshes, strategies
-from fsdp_migrate.families.wrapping.sharded_parts import sharded_parts
 from fsdp_migrate.fsdp1 import api as fsdp1
 from fsdp_migrate.fsdp1.model_values import is_taken_for_model
 from fsdp_migrate.fsdp1.site import Site
@@ -123,7 +123,7 @@ def _is_native(node: ast.AST, module: Module, study: Study) -> bool:
         case ast.Call(
             func=ast.Attribute(value=subject, attr="state_dict" | "load_state_dict" as attr)
         ):
-            parts = sharded_parts(subject, module, study)
+            parts = sharded_inside(subject, module, study)
             models = study.models(subject, module).constructors
         case _:
             return True

@@ -22,7 +22,7 @@ from fsdp_migrate.families.checkpoints.shared_conditions import (
     parts_of_test,
     sort_conditions,
 )
-from fsdp_migrate.families.wrapping.sharded_parts import sharded_parts
+from fsdp_migrate.families.checkpoints.state_owners import sharded_inside
 from fsdp_migrate.fsdp1 import model_values, references
 from fsdp_migrate.fsdp1.site import Site
 from fsdp_migrate.planning.context import Study
@@ -211,7 +211,7 @@ def _parameter(model: ast.expr | None, function: FunctionNode, study: Study, mod
 def _may_be_model(node: ast.expr, module: Module, study: Study) -> bool:
     """Whether an expression is an FSDP1 model, or may be one for all that is known."""
     found = study.values(node, module)
-    if not found or sharded_parts(node, module, study):
+    if not found or sharded_inside(node, module, study):
         return True
     return not all(_is_something_else(value, study) for value in found)
 

@@ -11,13 +11,14 @@ from collections.abc import Iterator
 
 from fsdp_migrate.analysis.module import Module
 from fsdp_migrate.analysis.values import Display
-from fsdp_migrate.families.wrapping.sharded_parts import sharded_parts
+from fsdp_migrate.families.checkpoints.state_owners import sharded_inside, taken_out
 from fsdp_migrate.fsdp1 import model_attributes, model_values
 from fsdp_migrate.fsdp1.construct import Construct
 from fsdp_migrate.fsdp1.site import Site
 from fsdp_migrate.planning.context import Study
 
 METHODS = frozenset({"state_dict", "load_state_dict"})
+SAVING = "save_pretrained"  # of a part, which asks itself
 
 
 def find_calls_on_holders(study: Study, module: Module) -> Iterator[Site]:
@@ -26,12 +27,13 @@ def find_calls_on_holders(study: Study, module: Module) -> Iterator[Site]:
     ``trainer.state_dict()`` is one, and so is ``save(trainer)`` of a library that calls it.
     """
     yield from find_functions_asking(study, module)
-    for attribute in module.table.attributes_by_name.of(METHODS):
+    for attribute in module.table.attributes_by_name.of({*METHODS, SAVING}):
         if not isinstance(attribute.ctx, ast.Load):
             continue
         if model_attributes.has_foreign_keyword(attribute, module):
             continue  # a method of the class's own, whose code has sites of its own
-        if not sharded_parts(attribute.value, module, study):
+        find = taken_out if attribute.attr == SAVING else sharded_inside
+        if not find(attribute.value, module, study):
             continue
         if any(isinstance(v, Display) for v in study.values(attribute.value, module)):
             continue  # a list has no state: what is asked is something else of the same name
@@ -46,5 +48,5 @@ def find_calls_on_holders(study: Study, module: Module) -> Iterator[Site]:
 def find_functions_asking(study: Study, module: Module) -> Iterator[Site]:
     """Sites for functions of other libraries that ask sharded models, or parts, for their state."""
     return model_attributes.state_functions(
-        study.tracer, module, lambda node: bool(sharded_parts(node, module, study))
+        study.tracer, module, lambda node: bool(sharded_inside(node, module, study))
     )

@@ -65,7 +65,7 @@ def _settings(
 ) -> Iterator[tuple[ast.expr, ast.expr]]:
     """What sets ``requires_grad`` of parameters, and the model that they are of."""
     for node in module.table.attributes:
-        model = _model_of(node.value, study, module) if _is_set(node) else None
+        model = _model_of(node.value, study, module) if is_set(node) else None
         if model is not None:
             yield node, model
     for call in module.table.calls:
@@ -84,7 +84,7 @@ def _freezing(study: Study) -> frozenset[str]:
     a function that does."""
     direct: list[tuple[Function, Module]] = []
     for module in study.project.modules:
-        for attribute in filter(_is_set, module.table.attributes):
+        for attribute in filter(is_set, module.table.attributes):
             direct += _functions_around(attribute, module)
     calling: list[tuple[Function, Module]] = []
     for call, module in study.tracer.calls_named(*{function.name for function, _ in direct}):
@@ -104,7 +104,7 @@ def _may_be_a_models(function: Function, module: Module, study: Study) -> bool:
     return around is not None and not is_plain_class(Class(around, module), study.tracer)
 
 
-def _is_set(node: ast.AST) -> bool:
+def is_set(node: ast.AST) -> bool:
     """Whether a node is ``p.requires_grad = ...`` or ``p.requires_grad_``."""
     if not isinstance(node, ast.Attribute) or node.attr not in SETTERS:
         return False

@@ -51,13 +51,13 @@ def whole_of(call: ast.Call, module: Module, study: Study) -> Whole | None:
     part = call.func.value if isinstance(call.func, ast.Attribute) else None
     if part is None or not units or study.traced(part, module):
         return None
-    owners = list(_owners(part, module, study, DEEPEST))
-    for owner in owners:
+    found = list(owners(part, module, study, DEEPEST))
+    for owner in found:
         if study.traced(owner, module):
             return _whole(
                 study.models(owner, module).constructors & units, owner, call, module, study
             )
-    root = owners[-1] if owners else None
+    root = found[-1] if found else None
     if not isinstance(root, ast.Name) or not _is_self(root, module) or part is root:
         return None
     if any(isinstance(a, ast.Name) and a.id == root.id for a in call.args):
@@ -65,7 +65,7 @@ def whole_of(call: ast.Call, module: Module, study: Study) -> Whole | None:
     cls = enclosing_models.class_of(call, module)
     if cls is None or not is_module(cls, study):
         return None
-    models = frozenset(c for c in units if _is_made_of(c, cls, study))
+    models = frozenset(c for c in units if is_made_of(c, cls, study))
     return _whole(models, None, call, module, study)
 
 
@@ -77,12 +77,12 @@ def _whole(
     study: Study,
 ) -> Whole | None:
     part = method_of(call).value
-    if not models or _is_no_module(part, study) or not _may_be_unit(part, models, module, study):
+    if not models or is_no_module(part, study) or not _may_be_unit(part, models, module, study):
         return None
     return Whole(models, model)
 
 
-def _is_no_module(part: ast.expr, study: Study) -> bool:
+def is_no_module(part: ast.expr, study: Study) -> bool:
     """Whether all that the project sets under the name of a part are objects of plain classes."""
     name = part.attr if isinstance(part, ast.Attribute) else ""
     values = [
@@ -139,9 +139,9 @@ def is_certain(part: ast.expr, module: Module, study: Study) -> bool:
     made = _modules(part, module, study)
     if any(isinstance(v.callee, Class) and _is_called_otherwise(v.callee, study) for v in made):
         return False
-    owners = _owners(part, module, study, DEEPEST)
+    above = owners(part, module, study, DEEPEST)
     return bool(made) or any(
-        each.made_by in CONTAINERS for owner in owners for each in _modules(owner, module, study)
+        each.made_by in CONTAINERS for owner in above for each in _modules(owner, module, study)
     )
 
 
@@ -165,7 +165,7 @@ def may_come_first(call: ast.Call, whole: Whole, module: Module, study: Study) -
     )
 
 
-def _owners(node: ast.expr, module: Module, study: Study, depth: int) -> Iterator[ast.expr]:
+def owners(node: ast.expr, module: Module, study: Study, depth: int) -> Iterator[ast.expr]:
     """``model.blocks`` and ``model`` of ``block`` in ``for block in model.blocks``."""
     yield node
     while isinstance(node, (ast.Attribute, ast.Subscript)):
@@ -175,7 +175,7 @@ def _owners(node: ast.expr, module: Module, study: Study, depth: int) -> Iterato
         return
     for definition in study.defined_by(node, module):
         if definition.value is not None and definition.kind in {Kind.ELEMENT, Kind.ASSIGN}:
-            yield from _owners(_listed(definition.value), module, study, depth - 1)
+            yield from owners(_listed(definition.value), module, study, depth - 1)
 
 
 def _listed(node: ast.expr) -> ast.expr:
@@ -198,7 +198,7 @@ def _is_self(name: ast.Name, module: Module) -> bool:
     return bool(own) and own[0].arg == name.id
 
 
-def _is_made_of(constructor: Constructor, cls: Class, study: Study) -> bool:
+def is_made_of(constructor: Constructor, cls: Class, study: Study) -> bool:
     """Whether objects of a class may be in what a constructor shards."""
     for wrap in constructor.wraps:
         found = model_contents.contents(wrap.wrapped, wrap.module, study)
