@@ -16,9 +16,15 @@ APPLYING = frozenset({MAP, REDUCE, "starmap", "filter"})
 # What makes functions of names: ``methodcaller("norm")``, ``attrgetter("grad")``.
 METHOD, ATTRIBUTE = "operator.methodcaller", "operator.attrgetter"
 PARTIAL = "functools.partial"
+ELEMENT = "element"  # what stands for one where no program's variable does
 
 Application = tuple[ast.Call, Module, int]
 """A call, where it stands, and how many arguments a partial gives before those of the call."""
+
+
+def applies(call: ast.Call) -> bool:
+    """Whether a call calls a function for each element of what else it is given."""
+    return last_name(call.func) in APPLYING
 
 
 def applications(function: ast.AST, study: Study) -> list[Application]:
@@ -82,6 +88,16 @@ def named(function: ast.expr, study: Study, module: Module) -> tuple[str, bool]:
 
 def _is_torchs(name: str) -> bool:
     return name.startswith("torch.")
+
+
+def named_body(function: ast.expr, study: Study, module: Module) -> ast.expr | None:
+    """What a function of such a name asks of each element, written out: ``element.numel()`` of
+    ``torch.numel``, ``element.grad.shape`` of ``attrgetter("grad.shape")``."""
+    name, is_attribute = named(function, study, module)
+    asked: ast.expr = ast.Name(ELEMENT, ast.Load())
+    for part in name.split("."):
+        asked = ast.Attribute(asked, part, ast.Load())
+    return (asked if is_attribute else ast.Call(asked, [], [])) if name else None
 
 
 def renamed(study: Study, module: Module) -> dict[str, str]:
