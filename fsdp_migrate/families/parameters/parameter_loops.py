@@ -96,8 +96,10 @@ def _applied(
     for each in made:
         if isinstance(each, FUNCTIONS) and len(each.args.args) > place:
             region = [each.body] if isinstance(each, ast.Lambda) else each.body
-            variable = ast.Name(each.args.args[place].arg, ast.Store())
-            return variable, region, of_kind(call, ast.expr)
+            names: list[ast.expr] = [ast.Name(a.arg, ast.Store()) for a in each.args.args]
+            whole = of_kind(call, ast.Call)
+            taken = ast.Tuple(names) if last_name(whole.func) == "starmap" else names[place]
+            return taken, region, whole
     return None
 
 

@@ -11,8 +11,8 @@ from fsdp_migrate.analysis.values import Function, Made, Value
 from fsdp_migrate.planning.context import Study
 from fsdp_migrate.syntax.expressions import last_name
 
-MAP, REDUCE = "map", "reduce"
-APPLYING = frozenset({MAP, REDUCE, "starmap", "filter"})
+MAP, STARMAP, REDUCE = "map", "starmap", "reduce"
+APPLYING = frozenset({MAP, STARMAP, REDUCE, "filter"})
 # What makes functions of names: ``methodcaller("norm")``, ``attrgetter("grad")``.
 METHOD, ATTRIBUTE = "operator.methodcaller", "operator.attrgetter"
 PARTIAL = "functools.partial"
