@@ -13,7 +13,7 @@ from collections.abc import Iterator
 
 from fsdp_migrate.analysis.module import Module
 from fsdp_migrate.families.parameters.counted_parameters import is_counted_over_ranks
-from fsdp_migrate.families.parameters.listed_parameters import ITEMS, MEMBERS
+from fsdp_migrate.families.parameters.listed_parameters import FLATTENING, ITEMS, MEMBERS
 from fsdp_migrate.families.parameters.parameter_loops import (
     AROUND,
     COUNT,
@@ -263,7 +263,8 @@ def _iterated(study: Study, module: Module) -> Iterator[ast.expr]:
         plain = (of_items or of_variable) and not call.args and not call.keywords
         called = last_name(call.func)
         mapped = called == MAP and isinstance(table.parents[call], LOOPED)
-        if plain or mapped or called in yielding:
+        flattened = called in FLATTENING and isinstance(table.parents[call], LOOPED)
+        if plain or mapped or flattened or called in yielding:
             yield call
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 
 from fsdp_migrate.analysis.module import Module
 from fsdp_migrate.analysis.values import Function, Made, Value
@@ -20,6 +20,22 @@ ELEMENT = "element"  # what stands for one where no program's variable does
 
 Application = tuple[ast.Call, Module, int]
 """A call, where it stands, and how many arguments a partial gives before those of the call."""
+
+
+def asked_of_each(node: ast.AST, methods: Collection[str]) -> tuple[ast.expr, str] | None:
+    """``models``, and the method, of ``map(methodcaller("parameters"), models)``,
+    ``map(nn.Module.parameters, models)`` and ``map(lambda m: m.parameters(), models)``."""
+    match node:
+        case ast.Call(func=ast.Name(id="map"), args=[function, models]):
+            match function:
+                case ast.Lambda(body=ast.Call(func=ast.Attribute(value=ast.Name(), attr=name))):
+                    pass
+                case ast.Call(func=maker, args=[ast.Constant(value=str(name))]):
+                    name = name if last_name(maker) == "methodcaller" else ""
+                case _:
+                    name = function.attr if isinstance(function, ast.Attribute) else ""
+            return (models, name) if name in methods else None
+    return None
 
 
 def applies(call: ast.Call) -> bool:
