@@ -105,11 +105,12 @@ def _edits(
 
 def _may_be_another(site: Site, study: Study) -> bool:
     """Whether a site is of a sharded model on one way and of another object on another way, which
-    ``isinstance`` tells apart: a compiled model hides the sharded one."""
+    ``isinstance`` tells apart: a compiled model hides the sharded one, and what is sharded later,
+    or holds a model's parameters, is none itself."""
     if site.receiver is None or not guard_place.is_plain(site.receiver):
         return False
     found = study.models(site.receiver, site.module)
-    if not found.others or study.unknown(found.others):
+    if not found.constructors or not found.others or study.unknown(found.others):
         return False
     return not compiled_models.may_be_compiled(found.constructors, study)
 

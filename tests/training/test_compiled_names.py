@@ -65,5 +65,5 @@ def test_other_names_are_marked(
     assert ("_orig_mod." in before.output[0]) == differ
     assert "_orig_mod." not in after.output[0]
     if not differ:
-        assert compare(before, after) == 12
+        assert compare(before, after) == 20
     assert sum(after.numbers("state")) == pytest.approx(sum(before.numbers("state")))
