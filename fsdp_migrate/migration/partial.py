@@ -106,7 +106,8 @@ def _edits(
 
 def _sharded_class(site: Site, study: Study) -> tuple[str, str] | None:
     """What ``isinstance`` tells apart what a site is of from other objects by, where it may be of
-    those: parameters are tensors, and a compiled model hides the sharded one."""
+    those: parameters are tensors, a compiled model hides the sharded one, and what is sharded
+    later, or holds a model's parameters, is none itself."""
     if site.receiver is None or not guard_place.is_plain(site.receiver):
         return None
     if site.construct.last in FLAT_FIELDS:

@@ -21,6 +21,7 @@ from fsdp_migrate.syntax.kinds import present
 from fsdp_migrate.syntax.source import Source
 
 Span = tuple[int, int, int, int]
+PARENTHESISED = (cst.Tuple, cst.GeneratorExp)
 
 
 @dataclass
@@ -80,7 +81,8 @@ class _Spans(CodegenState):
         self.line = 1
         self.column = 0
         self.stack: list[cst.CSTNode] = []
-        self.tuples: list[tuple[int, int]] = []  # where the tuples around begin
+        self.begun: list[tuple[int, int]] = []  # where tuples and generators around begin
+        self.called: dict[cst.Call, tuple[int, int]] = {}  # where the functions of calls end
         self.nodes: dict[cst.CSTNode, ast.AST] = {}
         self.dirty: set[cst.CSTNode] = set()
         self.indents: dict[cst.CSTNode, str] = {}
@@ -103,16 +105,19 @@ class _Spans(CodegenState):
 
     def before_codegen(self, node: cst.CSTNode) -> None:
         self.stack.append(node)
-        if isinstance(node, cst.Tuple):
-            self.tuples.append((self.line, self.column))
+        if isinstance(node, PARENTHESISED):
+            self.begun.append((self.line, self.column))
 
     def after_codegen(self, node: cst.CSTNode) -> None:
         # A tuple's parentheses are part of it for ast, and not for LibCST's positions.
-        if isinstance(node, cst.Tuple):
-            found = self.expressions.get((*self.tuples.pop(), self.line, self.column))
+        if isinstance(node, PARENTHESISED):
+            found = self.expressions.get((*self.begun.pop(), self.line, self.column))
             if found is not None:
                 self.found(node, found)
         self.stack.pop()
+        call = self.stack[-1] if self.stack else None
+        if isinstance(call, cst.Call) and call.func is node:
+            self.called[call] = self.line, self.column
 
     @contextmanager
     def record_syntactic_position(
@@ -132,6 +137,13 @@ class _Spans(CodegenState):
             return
         if found is not None and node not in self.nodes:
             self.found(node, found)
+        match node:  # so are the parentheses of a call that is given nothing but a generator
+            case cst.Call(args=[cst.Arg(value=cst.GeneratorExp(lpar=[]) as generator) as given]):
+                begins = self.called.pop(node)
+                bare = self.expressions.get((*begins, self.line, self.column))
+                if bare is not None:
+                    self.found(generator, bare)
+                    self.dirty.update((given, generator))
 
     def found(self, node: cst.CSTNode, counterpart: ast.AST) -> None:
         self.nodes[node] = counterpart

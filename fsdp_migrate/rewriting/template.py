@@ -105,6 +105,7 @@ class _Fill(cst.CSTTransformer):
         # Inside brackets a line break is free; at statement level it needs parentheses.
         bracketed = isinstance(parent, (cst.Arg, cst.Element, cst.DictElement, cst.Index))
         fits = isinstance(node, _ATOMS) or isinstance(parent, _ROOMY) or _binds(node, parent)
+        fits = fits and not isinstance(node, cst.GeneratorExp)
         if fits and (bracketed or self._breaks_well(node)):
             return node
         return node.with_changes(lpar=[cst.LeftParen()], rpar=[cst.RightParen()])

@@ -142,7 +142,8 @@ class Editor(cst.CSTTransformer):
             return updated
         self.updated[node] = updated
         result = template.expression(new, self.lookup, self.tree)
-        own = getattr(updated, "lpar", ()) and not isinstance(node, ast.Tuple)
+        within = (ast.Tuple, ast.GeneratorExp)  # their parentheses go with them
+        own = getattr(updated, "lpar", ()) and not isinstance(node, within)
         if own and not getattr(result, "lpar", ()):
             result = result.with_changes(lpar=updated.lpar, rpar=updated.rpar)
         elif not isinstance(node, ast.Call) or not isinstance(result, cst.Call):

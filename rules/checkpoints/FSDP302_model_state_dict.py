@@ -4,6 +4,7 @@ import ast
 from dataclasses import replace
 
 from fsdp_migrate.families.checkpoints import (
+    compiled_models,
     expressed_settings,
     first_rank,
     hoisting,
@@ -116,13 +117,17 @@ def _of_model(site: Site, study: Study) -> Decision:
         message += f", gathered above '{place.guard}'"
     message = seen_in_run(message, found_at.shown)
     review, marked = hoisting.hoist(site, found_at, new, "state", proposal, RULE.code)
-    review = review or expressed_settings.doubt(told, site, place, study)
+    review = review or expressed_settings.doubt(told, site, place, study) or _said(site, study)
     if others and setting.kind != "FULL":
         marked = False
         review = "the model may also be wrapped by DDP here, whose 'module.' prefix is now removed"
     return study.rewritten(
         site, RULE.code, message, proposal, models=models, review=review, marked=marked
     )
+
+
+def _said(site: Site, study: Study) -> str:
+    return compiled_models.said_of_names(site.subject, site.module, study)
 
 
 def _asked_otherwise(site: Site) -> str:
@@ -151,6 +156,8 @@ def _at_run_time(
         review, marked = hoisting.hoist(site, found, new, "state", proposal, RULE.code)
     if found.place is not None:
         message += f", gathered above '{found.place.guard}'"
+    if not marked:
+        review = review or _said(site, study)
     return study.rewritten(
         site, RULE.code, message, proposal, models=models, review=review, marked=marked
     )

@@ -5,6 +5,7 @@ from dataclasses import replace
 
 from fsdp_migrate.analysis.flow import access_path
 from fsdp_migrate.families.checkpoints import (
+    compiled_models,
     expressed_settings,
     first_rank,
     held_optimizers,
@@ -108,6 +109,7 @@ def decide(site: Site, study: Study) -> Decision:
     message = seen_in_run(message, found_at.shown)
     review, marked = hoisting.hoist(site, found_at, new, "optimizer_state", proposal, RULE.code)
     review = review or expressed_settings.doubt(told, site, place, study)
+    review = review or compiled_models.said_of_names(bound["model"], site.module, study)
     return study.rewritten(
         site, RULE.code, message, proposal, models=models, review=review, marked=marked
     )

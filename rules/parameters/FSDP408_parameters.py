@@ -21,11 +21,15 @@ from fsdp_migrate.families.parameters.communicated import (
     decide_communicated,
     find_communicated,
 )
+from fsdp_migrate.families.parameters.counted_parameters import (
+    added_up,
+    decide_added_up,
+    find_counts_in_functions,
+)
 from fsdp_migrate.families.parameters.emptied_lists import said_of_emptied
 from fsdp_migrate.families.parameters.parameter_loops import (
     ADDRESS,
     COUNT,
-    COUNTS,
     KEPT,
     MEMORY,
     NAME,
@@ -42,23 +46,18 @@ from fsdp_migrate.families.parameters.parameter_numbers import (
     decide_reduced,
     decide_values,
 )
-from fsdp_migrate.families.parameters.parameter_owners import may_be_flat, models_concerned
+from fsdp_migrate.families.parameters.parameter_owners import models_concerned
 from fsdp_migrate.families.parameters.parameter_updates import decide_update
 from fsdp_migrate.families.parameters.picked_parameters import PICKED, PLACE
 from fsdp_migrate.families.parameters.vectors import PIECES, VECTOR, WRITTEN, decide_vector
 from fsdp_migrate.families.parameters.writes import WRITE, decide_write
-from fsdp_migrate.families.training_loop import reductions
 from fsdp_migrate.families.wrapping import strategies
-from fsdp_migrate.fsdp1.references import enclosing_function
 from fsdp_migrate.fsdp1.site import Site
 from fsdp_migrate.planning.context import Study
 from fsdp_migrate.planning.edits import code
 from fsdp_migrate.planning.model import Constructor, Decision
 from fsdp_migrate.planning.rule import Finder, Rule
-from fsdp_migrate.syntax.expressions import last_name
-from fsdp_migrate.syntax.kinds import method_of
 from fsdp_migrate.syntax.scopes import Kind
-from fsdp_migrate.syntax.trees import walk
 
 RULE = Rule(
     code="FSDP408",
@@ -100,6 +99,7 @@ RULE = Rule(
     finders=(
         Finder(60, parameter_uses.find_parameter_uses),
         Finder(61, parameter_numbers.find_in_functions),
+        Finder(61, find_counts_in_functions),
         Finder(62, find_communicated),
         Finder(65, picked_parameters.find_picked_parameters),
         Finder(66, picked_parameters.find_places),
@@ -191,9 +191,9 @@ def decide(site: Site, study: Study) -> Decision:
         return decide_communicated(site, study)
     if site.construct in MEANINGS:
         message, review = "kept, with another meaning", MEANINGS[site.construct]
-        counted = _added_up(site, study) if site.construct == COUNT else []
+        counted = added_up(site, study) if site.construct == COUNT else []
         if counted:
-            return _of_parts(site, counted, models, study)
+            return decide_added_up(site, counted, models, study)
         if site.construct in {COUNT, MEMORY, NUMBER, OWN} and strategies.is_replicated(
             models, study
         ):
@@ -298,46 +298,6 @@ def _copied(
     return study.rewritten(
         site, RULE.code, "copied in place", proposal, models=models, review=review
     )
-
-
-def _added_up(site: Site, study: Study) -> list[ast.expr]:
-    """The parameters in a loop whose elements are counted, if the program adds the numbers of all
-    ranks up; none otherwise. Where it gathers them, each rank's own number counts."""
-    function = enclosing_function(site.module, site.node)
-    if any(isinstance(n, ast.Call) and "gather" in last_name(n.func) for n in walk(function)):
-        return []
-    counts = [
-        call
-        for call in ast.walk(site.node)
-        if isinstance(call, ast.Call)
-        and isinstance(call.func, ast.Attribute)
-        and call.func.attr in COUNTS
-        and isinstance(call.func.value, ast.Name)
-    ]
-    added = all(reductions.is_reduced(call, study, site.module) for call in counts)
-    return [method_of(call).value for call in counts] if added else []
-
-
-def _of_parts(
-    site: Site, counted: list[ast.expr], models: frozenset[Constructor], study: Study
-) -> Decision:
-    proposal = study.proposal()
-    for base in counted:
-        function = proposal.support(site.module, "own_part", base)
-        proposal.replace(site.module, base, code("{f}({b})", f=function, b=base))
-    review = f"{WHOLE}; {PADDED}" if may_be_flat(models) else WHOLE
-    message = "of this rank's part, which the program adds up"
-    return study.rewritten(site, RULE.code, message, proposal, models=models, review=review)
-
-
-WHOLE = (
-    "between a forward and its backward, and after an evaluation, each rank has all of the root's "
-    "parameters, which then count once for every rank: call reshard() of the model first"
-)
-PADDED = (
-    "without use_orig_params=True FSDP1 counted what its flat parameters were padded with as well, "
-    "now the sum over the ranks is that of the parameters"
-)
 
 
 def _sources(node: ast.expr, site: Site, study: Study, depth: int = NAMES) -> Iterator[ast.expr]:

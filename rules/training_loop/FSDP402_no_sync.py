@@ -5,6 +5,8 @@ from collections.abc import Iterator, Set
 from dataclasses import dataclass
 
 from fsdp_migrate.families.precision import precision
+from fsdp_migrate.families.training_loop import unsynced_reads
+from fsdp_migrate.families.training_loop.unsynced_reads import called_in
 from fsdp_migrate.families.wrapping import strategies
 from fsdp_migrate.families.wrapping.strategies_met import strategies_met
 from fsdp_migrate.fsdp1.references import enclosing_function
@@ -77,7 +79,7 @@ def decide(site: Site, study: Study) -> Decision:
             "zero_grad() no longer drops gradients that wait for their reduction: where a step is "
             "given up below, they go into the next one"
         )
-    if between := _between(site):
+    if between := _between(site, study):
         reviews.append(between)
     review = sentences(*reviews) if len(reviews) > 1 else "".join(reviews)
     return study.rewritten(site, RULE.code, message, proposal, models=models, review=review)
@@ -216,29 +218,31 @@ def _gives_up(node: ast.AST) -> bool:
     return False
 
 
-def _between(site: Site) -> str:
+def _between(site: Site, study: Study) -> str:
     """What to review where gradients are dropped or read before the step that they add up to."""
     blocks = list(_blocks(site))
     for block, first in blocks:
         for statement in block[first:]:
-            called = _called(statement)
+            called = called_in(statement)
             if "step" in called:
                 break
             if "zero_grad" in called and isinstance(statement, ast.Expr):
                 return DROPPED
+    if unsynced_reads.are_read(site, blocks, study):
+        return UNSEEN
     block, _ = blocks[-1]
-    if not any(isinstance(s, ast.If) and "step" in _called(s) for s in block):
+    if not any(isinstance(s, ast.If) and "step" in called_in(s) for s in block):
         return ""
     flat = [s for s in block if not isinstance(s, (ast.If, ast.For, ast.While))]
-    if any("step" in _called(s) for s in flat if isinstance(s, ast.Expr)):
+    if any("step" in called_in(s) for s in flat if isinstance(s, ast.Expr)):
         return ""
     for statement in flat:
-        if "zero_grad" in _called(statement):
+        if "zero_grad" in called_in(statement):
             return DROPPED
         read = [n for n in ast.walk(statement) if isinstance(n, ast.Attribute)]
         if any(n.attr == "grad" and n.lineno > site.node.lineno for n in read):
             return UNSEEN
-        if _called(statement) & {"clip_grad_norm_", "clip_grad_value_"}:
+        if called_in(statement) & {"clip_grad_norm_", "clip_grad_value_"}:
             return UNSEEN
     return ""
 
@@ -253,11 +257,6 @@ def _blocks(site: Site) -> Iterator[tuple[list[ast.stmt], int]]:
         if isinstance(parent, (ast.For, ast.While, *FUNCTIONS)):
             return
         child = parent
-
-
-def _called(statement: ast.AST) -> set[str]:
-    """The names of the methods and functions that a statement calls."""
-    return {last_name(n.func) for n in ast.walk(statement) if isinstance(n, ast.Call)}
 
 
 def _accumulates_wider(constructor: Constructor, study: Study) -> bool:

@@ -647,6 +647,35 @@ def test_a_parameter_is_asked_whether_it_is_a_sharded_tensor() -> None:
     assert "FSDPModule" not in after
 
 
+EARLY = """\
+from torch import nn, optim
+
+def build():
+    net = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 4))
+    optimizer = optim.SGD(net[0].parameters(), lr=0.1)
+    optimizer.add_param_group({"params": net[1].parameters()})
+    return FSDP(net), optimizer
+"""
+GROUPS = """\
+import torch
+
+def train(net):
+    model = FSDP(net)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    for group in optimizer.param_groups:
+        for p in group["params"]:
+            p.data = p.data.half()
+"""
+
+
+@pytest.mark.parametrize("given", [EARLY, GROUPS], ids=["sharded later", "an optimizer"])
+def test_what_is_no_model_is_not_asked_whether_it_is_sharded(given: str) -> None:
+    """No part of a model that is sharded later is, nor is an optimizer: the guard never raised."""
+    _, after = partially(HEAD + given)
+    assert "raise NotImplementedError(" in after
+    assert "isinstance" not in after
+
+
 def test_what_is_said_of_a_guard_is_read_again() -> None:
     statement = ast.parse(guards.text("FSDP101", 'it\'s a "quote"\\', "SystemExit")).body[0]
     found = guards.read(statement)

@@ -12,6 +12,7 @@ pytestmark = pytest.mark.train
 
 PROGRAM = """\
 import functools
+import itertools
 import operator
 
 import torch
@@ -26,6 +27,10 @@ size = torch.linalg.vector_norm
 def square(p):
     flat = p.detach()
     return flat.float().pow(2).sum()
+
+
+def product(a, b):
+    return torch.sum(a * b)
 
 
 class Meter:
@@ -61,6 +66,13 @@ def main():
         shown("by a name", sum(size(g) ** 2 for g in grads))
         shown("of a method", Meter().total(grads))
         shown("by a method's name", sum(n ** 2 for n in map(operator.methodcaller("norm"), grads)))
+        given = (p.grad for p in model.parameters() if p.grad is not None)
+        shown("of a generator", torch.stack(list(map(torch.norm, given))).pow(2).sum())
+        pairs = itertools.starmap(lambda a, b: (a * b).sum(), zip(grads, grads))
+        shown("of pairs", sum(pairs))
+        shown("of two lists", sum(map(product, grads, grads)))
+        given = (p.grad for p in model.parameters() if p.grad is not None)
+        shown("of squares", sum(map(torch.sum, map(torch.square, given))))
         optimizer.step()
         optimizer.zero_grad()
         with torch.no_grad():
@@ -84,4 +96,4 @@ def test_their_numbers_add_up(launcher: Launcher, tmp_path: Path) -> None:
     assert "TODO" not in both.text()
     before = launcher.script(both.before, fsdp1="allow")
     after = launcher.script(both.after, fsdp1="forbid")
-    assert compare(before, after, tolerance=1e-5) == 32
+    assert compare(before, after, tolerance=1e-5) == 48

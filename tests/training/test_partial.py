@@ -113,3 +113,39 @@ def test_the_way_that_is_not_sharded_goes_on(launcher: Launcher, tmp_path: Path)
     assert not any("kept" in text for text in stopped.output)
     assert len(stopped.numbers("step 2")) == 1
     assert all("fsdp-migrate FSDP302" in errors for errors in stopped.errors)
+
+
+EARLY = """
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+dist.init_process_group("gloo")
+torch.manual_seed(0)
+net = nn.Sequential(nn.Linear(5, 4), nn.ModuleList([nn.Linear(4, 4)])[0])
+optimizer = torch.optim.SGD(net[0].parameters(), lr=0.1)
+optimizer.add_param_group({"params": net[1].parameters(), "lr": 0.2})
+model = FSDP(net, device_id=torch.device("cpu"), use_orig_params=True)
+for step in range(3):
+    loss = model(torch.ones(2, 5)).square().mean()
+    loss.backward()
+    optimizer.step()
+    optimizer.zero_grad()
+    print(f"step {step} loss {loss.item():.8f}", flush=True)
+dist.destroy_process_group()
+"""
+
+
+def test_an_optimizer_of_what_is_sharded_later_trains_nothing_without_a_word(
+    launcher: Launcher, tmp_path: Path
+) -> None:
+    result, after = migrate({"train.py": EARLY}, Options(partial=True))
+    assert sum(d.guarded for d in result.decisions) == 1
+    before = launcher.script(lay(tmp_path / "b", EARLY), fsdp1="allow")
+    losses = before.numbers("step")
+    assert losses[0] > losses[1] > losses[2]
+    stopped = launcher.script(lay(tmp_path / "a", after["train.py"]), fails=True)
+    assert all(stopped.codes)
+    assert not stopped.numbers("step")
+    assert all("fsdp-migrate FSDP403" in errors for errors in stopped.errors)

@@ -10,8 +10,11 @@ import ast
 import re
 from collections.abc import Collection, Iterator
 
+from fsdp_migrate.analysis.flow import access_path
 from fsdp_migrate.analysis.module import Module
 from fsdp_migrate.analysis.values import Computed, Unknown
+from fsdp_migrate.families.wrapping import part_paths
+from fsdp_migrate.fsdp1.references import enclosing_function
 from fsdp_migrate.planning.context import Study
 from fsdp_migrate.planning.model import Constructor
 from fsdp_migrate.syntax.expressions import last_name
@@ -84,3 +87,48 @@ def _given(reference: ast.expr, module: Module) -> ast.expr | None:
         return None  # the older function is given a backend, and its result the model
     named = [k.value for k in call.keywords if k.arg == "model"]
     return next(iter([*call.args[:1], *named]), None)
+
+
+def said_of_names(model: ast.expr, module: Module, study: Study) -> str:
+    """That a state of FSDP1's had other names, if its model or a part of it is compiled."""
+    models = study.models(model, module).constructors
+    return NAMES_DIFFER if _has_compiled_names(model, module, models, study) else ""
+
+
+NAMES_DIFFER = (
+    "FSDP1 gave this state the names that torch.compile makes, with '_orig_mod.' in them, which "
+    "torch's function leaves out: files that FSDP1 wrote have them, and what reads new ones may "
+    "expect them"
+)
+
+
+def _has_compiled_names(
+    model: ast.expr, module: Module, models: Collection[Constructor], study: Study
+) -> bool:
+    for given, where in study.cache(_compiled):
+        if given is None:
+            continue
+        if not study.models(given, where).constructors.isdisjoint(models):
+            if not _is_beside(given, where, model, module):
+                return True
+            continue
+        inside = part_paths.places(given, where, study)
+        for each in models:
+            if each.has_module and part_paths.shared(
+                inside, part_paths.places(each.wrapped, each.module, study)
+            ):
+                return True
+    return False
+
+
+def _is_beside(given: ast.expr, where: Module, model: ast.expr, module: Module) -> bool:
+    """Whether a state is asked of the model that was compiled, not of what came of it:
+    ``compiled = torch.compile(model)``, and then ``model.state_dict()``."""
+    asked = access_path(model) or ""
+    if asked.endswith((".module", "._orig_mod")):
+        return True
+    call = where.table.parents[given]
+    made = where.table.parents[call]
+    named = [path for t in getattr(made, "targets", []) if (path := access_path(t)) is not None]
+    here = enclosing_function(where, given) is enclosing_function(module, model)
+    return here and asked == access_path(given) and bool(named) and asked not in named

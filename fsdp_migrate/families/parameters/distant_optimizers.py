@@ -56,7 +56,7 @@ def read_distant_optimizer(call: ast.Call, module: Module, study: Study) -> Dist
     """What there is to know of an optimizer, if another function wraps its model later."""
     wraps: set[Constructor] = set()
     for held, where in optimized_models.asked_for(call, module, study):
-        asking = where.table.parents[held]
+        asking = where.table.parents.get(held)  # none of what map() asks
         if isinstance(asking, ast.Call) and _is_answered(asking, where, study):
             continue
         own = part_paths.places(held.value, where, study)

@@ -15,6 +15,7 @@ from fsdp_migrate.analysis.flow import access_path
 from fsdp_migrate.analysis.module import Module
 from fsdp_migrate.analysis.values import Class
 from fsdp_migrate.families.parameters import attributes
+from fsdp_migrate.families.training_loop.applied_functions import MAP, asked_of_each
 from fsdp_migrate.families.training_loop.early_optimizers import (
     OPTIMIZER_NAME,
     PARAMETER_METHODS,
@@ -41,7 +42,9 @@ CONSTRUCT = Construct.parse("early parameters")
 IN_MODELS = Construct.parse("kept parameters")
 COLLECTS = re.compile(r"param|group|decay|optim", re.I)
 COUNTS = re.compile(r"count|num|size|print|log|sched|state", re.I)
-HOLDERS = frozenset({"list", "tuple", "set", "dict", "filter", "sorted", "reversed", "chain"})
+HOLDERS = frozenset({"list", "tuple", "set", "dict", "filter", "sorted", "reversed", "chain"}) | {
+    "from_iterable"
+}
 KEEPING = frozenset({"append", "extend", "add", "insert", "update", "setdefault"})
 
 
@@ -62,10 +65,9 @@ def find_early_parameters(study: Study, module: Module) -> Iterator[Site]:
     table = module.table
     seen: set[ast.stmt] = set()
     calls = table.calls_by_name
-    for call in calls.of([name for name in calls.names if may_collect(name)]):
+    for call in calls.of([MAP, *(name for name in calls.names if may_collect(name))]):
         method = call.func
-        asked = isinstance(method, ast.Attribute) and method.attr in PARAMETER_METHODS
-        if not asked and not _collects(last_name(method)):
+        if not may_collect(last_name(method)) and asked_of_each(call, PARAMETER_METHODS) is None:
             continue
         found = read_early_parameters(call, module, study)
         if found is not None and found.statement not in seen:
@@ -158,8 +160,11 @@ def _gives_own_parameters(node: ast.expr) -> bool:
 def read_early_parameters(call: ast.Call, module: Module, study: Study) -> EarlyParameters | None:
     """The wrap that follows where parameters are collected, if they are used after it."""
     table, method = module.table, call.func
-    asked = isinstance(method, ast.Attribute) and method.attr in PARAMETER_METHODS
-    given = [method.value] if isinstance(method, ast.Attribute) and asked else given_arguments(call)
+    each = asked_of_each(call, PARAMETER_METHODS)
+    given = given_arguments(call) if each is None else [each[0]]
+    asked = each is not None
+    if isinstance(method, ast.Attribute) and method.attr in PARAMETER_METHODS:
+        asked, given = True, [method.value]
     statement = table.statement(call)
     names = _keeps_in(statement, call)
     if not names:

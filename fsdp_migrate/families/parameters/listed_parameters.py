@@ -49,16 +49,9 @@ def _known(
 
 def _parameters_in(node: ast.expr, study: Study, module: Module, depth: int) -> Iterator[Held]:
     if isinstance(node, ast.Call):
-        if isinstance(node.func, ast.Attribute) and node.func.attr in METHODS:
-            yield node.func, module
-            return
-        if getattr(node.func, "id", "") in {*AROUND, "dict"} or _gives_parts(node, study, module):
-            for argument in node.args:
-                yield from parameters_in(argument, study, module, depth)
-            return
-        if last_name(node.func) in FLATTENING:
-            for argument in node.args:
-                yield from _flattened(argument, study, module, depth)
+        known = _in_call(node, study, module, depth)
+        if known is not None:
+            yield from known
             return
         if isinstance(node.func, ast.Name) and depth:
             yield from _of_method(node.func, study, module)
@@ -111,10 +104,27 @@ def _parameters_in(node: ast.expr, study: Study, module: Module, depth: int) -> 
         yield from parameters_in(each, study, module, depth)
 
 
+def _in_call(call: ast.Call, study: Study, module: Module, depth: int) -> Iterator[Held] | None:
+    """As :func:`parameters_in`, of calls of which it is known what they give; None of others."""
+    if isinstance(call.func, ast.Attribute) and call.func.attr in METHODS:
+        return iter([(call.func, module)])
+    if getattr(call.func, "id", "") in {*AROUND, "dict"} or _gives_parts(call, study, module):
+        return (held for a in call.args for held in parameters_in(a, study, module, depth))
+    if last_name(call.func) in FLATTENING:
+        return (held for a in call.args for held in _flattened(a, study, module, depth))
+    asked = applied_functions.asked_of_each(call, METHODS)
+    if asked is None:
+        return None
+    # It is in no file, and stands for ``parameters`` of each of them.
+    return iter([(ast.copy_location(ast.Attribute(*asked, ast.Load()), call), module)])
+
+
 def _gives_parts(call: ast.Call, study: Study, module: Module) -> bool:
     """Whether ``map`` gives parameters, or what has all of their elements: ``map(lambda p: p.grad,
     model.parameters())``, ``map(attrgetter("grad"), model.parameters())``."""
     match call:
+        case ast.Call(func=ast.Name(id=applied_functions.MAP), args=[ast.Name(id=made), _]):
+            return made in AROUND  # map(list, lists)
         case ast.Call(func=ast.Name(id=applied_functions.MAP), args=[ast.Lambda() as each, _]):
             names = {a.arg for a in each.args.args[:1]}
             return bool(reductions.reduced_parts(each.body, names))

@@ -16,6 +16,7 @@ from fsdp_migrate.families.training_loop.early_optimizers import (
     given_parameters,
     is_optimizer,
     is_optimizer_name,
+    models_of_each,
     parameter_calls,
 )
 from fsdp_migrate.fsdp1.model_values import definitions
@@ -101,4 +102,4 @@ def _moves(statement: ast.stmt) -> Iterator[tuple[set[str], ast.expr]]:
 def models(call: ast.Call, module: Module, study: Study) -> frozenset[Constructor]:
     """The sharded models whose parameters an optimizer gets."""
     held = asked_for(call, module, study)
-    return frozenset(c for h, where in held for c in study.models(h.value, where).constructors)
+    return frozenset(c for h, where in held for c in models_of_each(h.value, where, study))

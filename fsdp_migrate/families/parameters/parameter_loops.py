@@ -10,8 +10,10 @@ from collections.abc import Iterator, Sequence
 from typing import TypeGuard
 
 from fsdp_migrate.analysis.module import Module
+from fsdp_migrate.families.training_loop import applied_functions
 from fsdp_migrate.families.training_loop.listed_parts import PARTS, listed
 from fsdp_migrate.fsdp1.construct import Construct
+from fsdp_migrate.planning.context import Study
 from fsdp_migrate.syntax.expressions import last_name, names_in
 from fsdp_migrate.syntax.kinds import of_kind
 from fsdp_migrate.syntax.trees import FUNCTIONS, walk
@@ -30,6 +32,8 @@ READ = frozenset({SHAPE, STATISTIC, MEMORY, ADDRESS})  # of a parameter, whateve
 METHODS = frozenset({"parameters", "named_parameters"})
 SHAPES = frozenset({"ndim", "shape", "dim", "size"})
 COUNTS = frozenset({"numel", "nelement"})
+OWNERS = frozenset({"torch", "Tensor"})  # of functions that are methods of tensors too
+SAME_NUMBER = frozenset({"size", "detach", "view", "reshape", "flatten", "ravel"})  # of elements
 # What DTensor gives for the whole parameter, by communication; of other numbers, such as norm() and
 # sum(), each rank has its own, as in FSDP1.
 OF_WHOLE = frozenset({"std", "var", "median", "nanmedian", "quantile", "argmax", "argmin"})
@@ -79,8 +83,8 @@ def _applied(
     ``functools.reduce(lambda total, p: total + p.norm(), ps)``, ``starmap(lambda n, p: p, named)``.
     """
     match call:
-        case ast.Call(func=ast.Name(id="map"), args=[function, given]) if given is iterated:
-            place = 0
+        case ast.Call(func=ast.Name(id="map"), args=[function, *given]) if iterated in given:
+            place = given.index(of_kind(iterated, ast.expr))
         case ast.Call(args=[function, given, *_]) if given is iterated:
             if last_name(call.func) not in {"reduce", "starmap"}:
                 return None
@@ -92,8 +96,29 @@ def _applied(
     for each in made:
         if isinstance(each, FUNCTIONS) and len(each.args.args) > place:
             region = [each.body] if isinstance(each, ast.Lambda) else each.body
-            variable = ast.Name(each.args.args[place].arg, ast.Store())
-            return variable, region, of_kind(call, ast.expr)
+            names: list[ast.expr] = [ast.Name(a.arg, ast.Store()) for a in each.args.args]
+            whole = of_kind(call, ast.Call)
+            taken = ast.Tuple(names) if last_name(whole.func) == "starmap" else names[place]
+            return taken, region, whole
+    return None
+
+
+def called_by_name(
+    iterated: ast.expr, study: Study, module: Module
+) -> tuple[ast.expr, Sequence[ast.AST], ast.expr] | None:
+    """As :func:`loop_over`, of what ``map`` calls that has no body here: ``map(torch.numel, ps)``,
+    ``map(methodcaller("numel"), ps)``. The body that it stands for is in no file."""
+    child: ast.AST = iterated
+    for parent in module.table.ancestors(iterated):
+        match parent:
+            case ast.Call(func=ast.Name(id=applied_functions.MAP), args=[function, *given]):
+                body = applied_functions.named_body(function, study, module)
+                if body is None or child not in given:
+                    return None
+                return ast.Name(applied_functions.ELEMENT, ast.Store()), [body], parent
+        if not gives_on(parent):
+            return None
+        child = parent
     return None
 
 
@@ -101,7 +126,9 @@ def _is_name(node: ast.expr) -> TypeGuard[ast.Name]:
     return isinstance(node, ast.Name)
 
 
-def uses_in_loop(call: ast.expr, module: Module) -> Iterator[tuple[ast.expr | ast.stmt, Construct]]:
+def uses_in_loop(
+    call: ast.expr, study: Study, module: Module
+) -> Iterator[tuple[ast.expr | ast.stmt, Construct]]:
     """What the loop over a call does with its variables."""
     child: ast.AST = call
     for parent in module.table.ancestors(call):
@@ -115,7 +142,7 @@ def uses_in_loop(call: ast.expr, module: Module) -> Iterator[tuple[ast.expr | as
             yield from uses_of_variables(whole, names_in(parent.target), [whole])
             return
         if not gives_on(parent):
-            applied = _applied(parent, child, module)
+            applied = _applied(parent, child, module) or called_by_name(call, study, module)
             if applied is not None:
                 variable, region, whole = applied
                 yield from uses_of_variables(whole, names_in(variable), region)
@@ -133,7 +160,7 @@ def uses_of_variables(
     loop: ast.expr | ast.stmt, names: set[str], region: Sequence[ast.AST]
 ) -> Iterator[tuple[ast.expr | ast.stmt, Construct]]:
     names = names | listed(names, region)
-    looked = counted = named = addressed = measured = stored = in_bytes = False
+    looked = numbered = named = addressed = measured = stored = in_bytes = False
     sizes: set[ast.AST] = set()  # ``p.shape`` of ``p.shape.numel()``
     target = loop.target if isinstance(loop, (ast.For, ast.AsyncFor)) else _target(loop)
     first = ""  # the name of ``for name, parameter in model.named_parameters()``
@@ -141,19 +168,16 @@ def uses_of_variables(
         first = target.elts[0].id
     for part in region:
         for node in walk(part):
-            if isinstance(node, ast.Attribute) and node.attr in SHAPES and node not in sizes:
-                looked |= _part_of(node.value) in names
             if is_counted(node, names):
-                counted = True
+                numbered = True
                 sizes.update(walk(node))
-            if isinstance(node, ast.Attribute) and node.attr == "element_size":
-                in_bytes |= _part_of(node.value) in names
-            if isinstance(node, ast.Attribute) and node.attr == "data_ptr":
-                addressed |= _variable(node.value) in names
-            if isinstance(node, ast.Attribute) and node.attr in OF_WHOLE:
-                measured |= _asked(node.value) in names
-            if isinstance(node, ast.Attribute) and node.attr in STORAGES:
-                stored |= _part_of(node.value) in names
+            for owner, asked in _questions(node):
+                sized = _in_any_form(owner) if asked in SHAPES else owner
+                looked |= asked in SHAPES and node not in sizes and _part_of(sized) in names
+                in_bytes |= asked == "element_size" and _part_of(owner) in names
+                addressed |= asked == "data_ptr" and _variable(owner) in names
+                measured |= asked in OF_WHOLE and _asked(owner) in names
+                stored |= asked in STORAGES and _part_of(owner) in names
             for test in tests_of(node):
                 named |= any(isinstance(n, ast.Name) and n.id == first for n in walk(test))
         for statement, owner in data_assignments(part):
@@ -163,25 +187,56 @@ def uses_of_variables(
         yield loop, ADDRESS
     elif measured:
         yield loop, STATISTIC
-    elif stored or (counted and in_bytes):
+    elif stored or (numbered and in_bytes):
         yield loop, MEMORY
     elif looked:
         yield loop, SHAPE
     else:
         if named:  # which is spoken of where FSDP1 had flat parameters alone
             yield loop, NAME
-        if counted:
+        if numbered:
             yield loop, COUNT
 
 
+def _questions(node: ast.AST) -> Iterator[tuple[ast.expr, str]]:
+    """What is asked, and of what: ``p.std()`` and ``torch.std(p)`` ask the same."""
+    match node:
+        case ast.Attribute(value=owner, attr=attr):
+            yield owner, attr
+        case ast.Call(func=ast.Attribute(value=module, attr=attr), args=[owner, *_]):
+            if last_name(module) in OWNERS:
+                yield owner, attr
+        case ast.Call(func=ast.Name(id="len"), args=[ast.Call() as owner]):  # of p.view(-1)
+            yield owner, "size"
+
+
 def is_counted(node: ast.AST, names: set[str]) -> bool:
-    """Whether the elements of a variable are counted: ``p.numel``, ``p.grad.shape.numel``."""
-    if not isinstance(node, ast.Attribute) or node.attr not in COUNTS:
-        return False
-    sized = node.value.func if isinstance(node.value, ast.Call) else node.value
-    if isinstance(sized, ast.Attribute) and sized.attr in {"shape", "size"}:
-        return _part_of(sized.value) in names
-    return _part_of(node.value) in names
+    """Whether the elements of a variable are counted."""
+    return counted(node, names) is not None
+
+
+def counted(node: ast.AST, names: set[str]) -> ast.expr | None:
+    """``p`` of ``p.numel()``, ``torch.numel(p)`` and ``p.detach().shape.numel()``, if that is a
+    variable of these names, or a gradient of one."""
+    match node:
+        case ast.Call(func=ast.Attribute(value=owner, attr=attr)) if attr in COUNTS:
+            sized = node.args[0] if node.args and last_name(owner) in OWNERS else owner
+        case _:
+            return None
+    sized = _in_any_form(sized)
+    return sized if _part_of(sized) in names else None
+
+
+def _in_any_form(node: ast.expr) -> ast.expr:
+    """``p`` of ``p.detach().view(-1)`` and ``p.shape``, which has as many elements."""
+    while True:
+        match node:
+            case ast.Attribute(value=inner, attr="shape"):
+                node = inner
+            case ast.Call(func=ast.Attribute(value=inner, attr=attr)) if attr in SAME_NUMBER:
+                node = inner
+            case _:
+                return node
 
 
 def tests_of(node: ast.AST) -> list[ast.expr]:

@@ -66,10 +66,15 @@ def find_in_functions(study: Study, module: Module) -> Iterator[Site]:
             kinds = {d.kind for d in study.defined_by(variable, module)}
             if kinds and Kind.ELEMENT not in kinds and _is_of_list(variable, study, module):
                 receivers[variable.id] = variable
+        known: set[ast.AST] = set()  # of several parameters
         for name, receiver in receivers.items():
-            if not is_gathered(function, study, module):
-                region = function.body
-                yield from _numbers({name}, {name}, region, None, receiver, study, module)
+            if is_gathered(function, study, module):
+                continue
+            names, region = set(receivers), function.body
+            for site in _numbers(names, {name}, region, None, receiver, study, module):
+                if site.node not in known:
+                    known.add(site.node)
+                    yield site
 
 
 def _is_of_list(variable: ast.expr, study: Study, module: Module) -> bool:
@@ -151,7 +156,8 @@ def reduction(site: Site, study: Study) -> reductions.Reduction:
             parts = [(g.target, [parent]) for g in parent.generators]
         elif isinstance(parent, FUNCTIONS):  # which is called for each
             body = [parent.body] if isinstance(parent, ast.Lambda) else parent.body
-            parts = [(ast.Name(each.arg), body) for each in parent.args.args]
+            names: list[ast.expr] = [ast.Name(each.arg) for each in parent.args.args]
+            parts = [(each, body) for each in [*names, ast.Tuple(names)]]
         for target, region in parts:
             for found in reductions.find_reductions(names_in(target), region, study, module):
                 if found.node is site.node:
@@ -181,15 +187,18 @@ def decide_reduced(site: Site, study: Study) -> Decision:
         else:
             function = proposal.support(site.module, "own_part", base)
             proposal.replace(site.module, base, code("{f}({b})", f=function, b=base))
-    review = ""
-    if reduced.is_extreme:
-        review = EMPTY
-    elif reduced.is_mean:
-        review = OTHERS
-    elif reductions.adds_up_roots(reduced, study, site.module):
-        review = ROOTS
+    review = said_of_reduced(reduced, study, site.module)
     message = "of this rank's part, which the program adds up"
     return study.rewritten(site, RULE, message, proposal, models=models, review=review)
+
+
+def said_of_reduced(reduced: reductions.Reduction, study: Study, module: Module) -> str:
+    """What is another number than FSDP1's, though it is this rank's."""
+    if reduced.is_extreme:
+        return EMPTY
+    if reduced.is_mean:
+        return OTHERS
+    return ROOTS if reductions.adds_up_roots(reduced, study, module) else ""
 
 
 EMPTY = (

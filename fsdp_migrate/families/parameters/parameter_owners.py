@@ -90,11 +90,15 @@ def owner_of_groups(node: ast.AST) -> ast.expr | None:
 def sharded(model: ast.expr, module: Module, study: Study) -> frozenset[Constructor]:
     """Who shards what a model's ``parameters()`` gives: its own constructors, those of the parts
     of a module that is not sharded itself, or those of ``self`` in a method of a sharded one, and
-    of a part that a loop goes over."""
+    of a part that a loop goes over; of a list, those of its models."""
     if study.traced(model, module):
         return study.models(model, module).constructors or study.every_constructor
     parts = sharded_parts(model, module, study).constructors
-    own = parts or models_of_self(model, module, study)
+    own = (
+        parts
+        or models_of_self(model, module, study)
+        or early_optimizers.models_of_each(model, module, study)
+    )
     wholes = () if own else (*looped_over(model, module, study), *kept_of(model, module, study))
     for whole in wholes:
         own |= sharded(whole, module, study)
@@ -270,7 +274,7 @@ def models_of_list(node: ast.expr, study: Study, module: Module) -> frozenset[Co
         for one in _one_by_one(held.value, where, study):
             for model in _with_holders(one):
                 own = sharded(model, where, study)
-                if own and not is_gathered(held, study, where):
+                if own and not is_gathered(held.value, study, where):
                     found |= own
                     break
     return frozenset(found)

@@ -9,10 +9,11 @@ tensors: what is written to them is lost.
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 from fsdp_migrate.analysis.module import Module
-from fsdp_migrate.families.parameters.listed_parameters import ITEMS, MEMBERS
+from fsdp_migrate.families.parameters.counted_parameters import is_counted_over_ranks
+from fsdp_migrate.families.parameters.listed_parameters import FLATTENING, ITEMS, MEMBERS
 from fsdp_migrate.families.parameters.parameter_loops import (
     AROUND,
     COUNT,
@@ -24,11 +25,11 @@ from fsdp_migrate.families.parameters.parameter_loops import (
     READ,
     REPLACED,
     UPDATE,
+    called_by_name,
     data_assignments,
     gives_on,
     has_data_assignments,
     holder,
-    is_counted,
     is_kept,
     loop_over,
     uses_in_loop,
@@ -50,7 +51,7 @@ from fsdp_migrate.families.parameters.parameter_owners import (
 from fsdp_migrate.families.parameters.single_parameters import find_single_reads
 from fsdp_migrate.families.parameters.stepped_parameters import find_stepped
 from fsdp_migrate.families.training_loop import reductions
-from fsdp_migrate.families.training_loop.applied_functions import MAP
+from fsdp_migrate.families.training_loop.applied_functions import MAP, applies
 from fsdp_migrate.families.wrapping import strategies
 from fsdp_migrate.families.wrapping.gathered import is_discarded, is_gathered
 from fsdp_migrate.fsdp1.references import enclosing_function
@@ -58,7 +59,6 @@ from fsdp_migrate.fsdp1.site import Site
 from fsdp_migrate.planning.context import Study
 from fsdp_migrate.syntax.expressions import last_name, names_in
 from fsdp_migrate.syntax.scopes import Kind
-from fsdp_migrate.syntax.trees import walk
 
 
 def find_parameter_uses(study: Study, module: Module) -> Iterator[Site]:
@@ -120,7 +120,7 @@ def _of_models(study: Study, module: Module) -> Iterator[Site]:
             yield from _of_unknown(call, method.value, study, module)
             continue
         whole = is_gathered(call, study, module)
-        for node, construct in uses_in_loop(call, module):
+        for node, construct in uses_in_loop(call, study, module):
             if whole:
                 if construct == DATA and node not in found and not is_discarded(node, module):
                     found.add(node)
@@ -175,7 +175,7 @@ def _of_optimizers(study: Study, module: Module) -> Iterator[Site]:
         if not known[path]:
             continue
         for iterated in (group, *_named(group, module)):
-            for node, construct in uses_in_loop(iterated, module):
+            for node, construct in uses_in_loop(iterated, study, module):
                 if construct == UPDATE and not _may_be_replicated(optimizer, study, module):
                     # FSDP1's forward did not see before a backward what was written to the
                     # sharded parameters after an evaluation, as FSDP2's does not.
@@ -217,7 +217,7 @@ def _of_lists(study: Study, module: Module) -> Iterator[Site]:
     assigns_data = has_data_assignments(module)
     counts = module.mentions("numel", "nelement")
     for name in _iterated(study, module):
-        loop = loop_over(name, module)
+        loop = loop_over(name, module) or called_by_name(name, study, module)
         if loop is None:
             continue
         target, region, whole = loop
@@ -228,7 +228,7 @@ def _of_lists(study: Study, module: Module) -> Iterator[Site]:
             for statement, owner in data_assignments(part)
             if holder(owner) in names
         ]
-        counted = counts and _is_counted_over_ranks(names, region, study, module)
+        counted = counts and is_counted_over_ranks(names, region, whole, study, module)
         read = [use for use in uses_of_variables(whole, names, region) if use[1] in READ]
         found = assigned or counted or read
         if not found and not reductions.find_reductions(names, region, study, module):
@@ -253,7 +253,7 @@ def _iterated(study: Study, module: Module) -> Iterator[ast.expr]:
     named = [*table.names, *table.attributes, *items]
     for name in named:
         around = table.parents[name]
-        if isinstance(around, ast.Call) and not gives_on(around):
+        if isinstance(around, ast.Call) and not (gives_on(around) or applies(around)):
             continue  # as nearly always
         if isinstance(around, LOOPED) and isinstance(name.ctx, ast.Load):
             yield name
@@ -263,7 +263,8 @@ def _iterated(study: Study, module: Module) -> Iterator[ast.expr]:
         plain = (of_items or of_variable) and not call.args and not call.keywords
         called = last_name(call.func)
         mapped = called == MAP and isinstance(table.parents[call], LOOPED)
-        if plain or mapped or called in yielding:
+        flattened = called in FLATTENING and isinstance(table.parents[call], LOOPED)
+        if plain or mapped or flattened or called in yielding:
             yield call
 
 
@@ -271,15 +272,3 @@ def _generator_functions(study: Study) -> set[str]:
     """The names of all functions of the project that yield."""
     yielding = (each for module in study.project.modules for each in module.table.yields)
     return {getattr(each, "name", "") for each in yielding}
-
-
-def _is_counted_over_ranks(
-    names: set[str], region: Sequence[ast.AST], study: Study, module: Module
-) -> bool:
-    """Whether a loop counts elements of its variables that the program adds up over the ranks."""
-    return any(
-        reductions.is_reduced(node, study, module)
-        for part in region
-        for node in walk(part)
-        if is_counted(node, names)
-    )

@@ -11,13 +11,15 @@ import ast
 from collections.abc import Iterator
 
 from fsdp_migrate.analysis.module import Module
-from fsdp_migrate.families.parameters.parameter_numbers import NUMBER
+from fsdp_migrate.families.parameters.parameter_numbers import NUMBER, said_of_reduced
 from fsdp_migrate.families.parameters.parameter_owners import (
     models_concerned,
     models_looped_over,
     models_of_list,
 )
+from fsdp_migrate.families.parameters.value_reads import OF_TWO
 from fsdp_migrate.families.training_loop import applied_functions
+from fsdp_migrate.families.training_loop.applied_functions import MAP, STARMAP
 from fsdp_migrate.families.training_loop.gathered_roots import may_stay_gathered, reshard_line
 from fsdp_migrate.families.training_loop.reductions import (
     MODULES,
@@ -25,6 +27,7 @@ from fsdp_migrate.families.training_loop.reductions import (
     REDUCING,
     is_reduced,
     reduced_parts,
+    reduction_named,
 )
 from fsdp_migrate.families.wrapping.gathered import is_gathered
 from fsdp_migrate.fsdp1.construct import Construct
@@ -32,7 +35,7 @@ from fsdp_migrate.fsdp1.site import Site
 from fsdp_migrate.planning.context import Study
 from fsdp_migrate.planning.edits import code
 from fsdp_migrate.planning.model import Decision
-from fsdp_migrate.syntax.expressions import last_name, names_in
+from fsdp_migrate.syntax.expressions import given_arguments, last_name, names_in
 from fsdp_migrate.syntax.kinds import present
 
 RULE = "FSDP408"
@@ -46,6 +49,7 @@ JOINING = frozenset({"cat", "concat", "concatenate", "hstack"})
 CATS = frozenset(f"torch.{name}" for name in JOINING)
 NORMS = Construct.parse("norm of a list over ranks")
 FUNCTIONS = CATS | {f"{u}{name}" for u in UTILS for name in (TO_VECTOR, FROM_VECTOR)}
+MAPPING = frozenset({MAP, STARMAP})
 FLATTENING = frozenset({"flatten", "view", "reshape", "ravel"})
 PASSING = frozenset({"detach", "clone", "float", "cpu", "contiguous", "to"})
 
@@ -79,48 +83,67 @@ def _mapped(given: ast.expr, study: Study, module: Module) -> ast.expr:
         case ast.Call(func=ast.Name(id="list" | "tuple"), args=[inner]):
             pass
     match inner:
-        case ast.Call(func=ast.Name(id=applied_functions.MAP), args=[function, mapped]):
+        case ast.Call(func=ast.Name(id="map"), args=[function, mapped]):
             name, is_attribute = applied_functions.named(function, study, module)
             return mapped if name in FLATTENING and not is_attribute else given
     return given
 
 
 def find_norms_of_lists(study: Study, module: Module) -> Iterator[Site]:
-    """A site for every norm of a list of parameters or gradients that stands under a name."""
-    for call in module.table.calls_by_name.of({*OF_LISTS, applied_functions.MAP}):
-        given = call.args[-1] if call.args else None
-        if last_name(call.func) == applied_functions.MAP:
-            if len(call.args) != 2 or not _is_reduction(call.args[0], study, module):
-                continue
-        elif not {f"{m}{last_name(call.func)}" for m in MODULES} & study.external(
-            call.func, module
-        ):
+    """A site for every norm of a list of parameters or gradients that stands under a name, and for
+    every number that ``map`` takes of each, or of pairs."""
+    for call in module.table.calls_by_name.of({*OF_LISTS, *MAPPING}):
+        lists = _reduced_lists(call, study, module)
+        if not lists or is_gathered(call, study, module):
             continue
-        else:
-            given = call.args[0] if call.args else None
-        if given is None or isinstance(given, (ast.ListComp, ast.GeneratorExp)):
-            continue  # what is written at the call is asked about with its loop
-        if models_of_list(given, study, module) and not is_gathered(call, study, module):
-            construct = NORMS if is_reduced(call, study, module) else NUMBER
-            yield Site(construct, module, call, call, given)
+        held = [each for each in lists if models_of_list(each, study, module)]
+        if held:
+            reduced = len(lists) == 1 and is_reduced(call, study, module)
+            yield Site(NORMS if reduced else NUMBER, module, call, call, held[0])
 
 
-def _is_reduction(function: ast.expr, study: Study, module: Module) -> bool:
+def _reduced_lists(call: ast.Call, study: Study, module: Module) -> list[ast.expr]:
+    """The list that a norm is taken of, or that ``map`` takes one of each element of; two lists
+    for ``map(torch.dot, grads, others)`` and ``starmap(torch.dot, zip(grads, others))``."""
+    name, given = last_name(call.func), call.args
+    if name in MAPPING:
+        if not _reduction(given[0] if given else call, study, module):
+            return []
+        match given:
+            case [_, ast.Call(func=ast.Name(id="zip"), args=pairs)] if name != MAP:
+                return pairs
+        return given[1:]
+    known = {f"{m}{name}" for m in MODULES} & study.external(call.func, module)
+    if not given or not known or isinstance(given[0], (ast.ListComp, ast.GeneratorExp)):
+        return []  # what is written at the call is asked about with its loop
+    return given[:1]
+
+
+def _reduction(function: ast.expr, study: Study, module: Module) -> str:
+    """The name of the number that a function gives of each element, if it is known to."""
     name, is_attribute = applied_functions.named(function, study, module)
-    return not is_attribute and name in REDUCING - OF_LISTS
+    return name if not is_attribute and name in (REDUCING | OF_TWO) - OF_LISTS else ""
 
 
 def decide_norms(site: Site, study: Study) -> Decision:
     """Give the program this rank's norms, because it adds those of all ranks up."""
-    given, proposal = present(site.receiver), study.proposal()
+    call, given, proposal = site.call, present(site.receiver), study.proposal()
     function = proposal.support(site.module, "own_part", given)
-    each = "map({f}, {g})"
-    if last_name(site.call.func) != applied_functions.MAP:
-        each = f"list({each})"
+    mapped = last_name(call.func) == MAP
+    each = "map({f}, {g})" if mapped else "list(map({f}, {g}))"
     proposal.replace(site.module, given, code(each, f=function, g=given))
-    message = "of this rank's part, which the program adds up"
-    models = models_concerned(site, study)
-    return study.rewritten(site, RULE, message, proposal, models=models)
+    name = _reduction(call.args[0], study, site.module) if mapped else last_name(call.func)
+    made = call.args[0] if mapped else call
+    settings = given_arguments(made)[1:] if isinstance(made, ast.Call) else []
+    found = reduction_named(name, call, (given,), settings)
+    return study.rewritten(
+        site,
+        RULE,
+        "of this rank's part, which the program adds up",
+        proposal,
+        models=models_concerned(site, study),
+        review=said_of_reduced(found, study, site.module),
+    )
 
 
 def flattened(given: ast.expr, study: Study, module: Module) -> list[ast.expr]:

@@ -4,21 +4,43 @@ from __future__ import annotations
 
 import ast
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 
 from fsdp_migrate.analysis.module import Module
 from fsdp_migrate.analysis.values import Function, Made, Value
 from fsdp_migrate.planning.context import Study
 from fsdp_migrate.syntax.expressions import last_name
 
-MAP, REDUCE = "map", "reduce"
-APPLYING = frozenset({MAP, REDUCE, "starmap", "filter"})
+MAP, STARMAP, REDUCE = "map", "starmap", "reduce"
+APPLYING = frozenset({MAP, STARMAP, REDUCE, "filter"})
 # What makes functions of names: ``methodcaller("norm")``, ``attrgetter("grad")``.
 METHOD, ATTRIBUTE = "operator.methodcaller", "operator.attrgetter"
 PARTIAL = "functools.partial"
+ELEMENT = "element"  # what stands for one where no program's variable does
 
 Application = tuple[ast.Call, Module, int]
 """A call, where it stands, and how many arguments a partial gives before those of the call."""
+
+
+def asked_of_each(node: ast.AST, methods: Collection[str]) -> tuple[ast.expr, str] | None:
+    """``models``, and the method, of ``map(methodcaller("parameters"), models)``,
+    ``map(nn.Module.parameters, models)`` and ``map(lambda m: m.parameters(), models)``."""
+    match node:
+        case ast.Call(func=ast.Name(id="map"), args=[function, models]):
+            match function:
+                case ast.Lambda(body=ast.Call(func=ast.Attribute(value=ast.Name(), attr=name))):
+                    pass
+                case ast.Call(func=maker, args=[ast.Constant(value=str(name))]):
+                    name = name if last_name(maker) == "methodcaller" else ""
+                case _:
+                    name = function.attr if isinstance(function, ast.Attribute) else ""
+            return (models, name) if name in methods else None
+    return None
+
+
+def applies(call: ast.Call) -> bool:
+    """Whether a call calls a function for each element of what else it is given."""
+    return last_name(call.func) in APPLYING
 
 
 def applications(function: ast.AST, study: Study) -> list[Application]:
@@ -82,6 +104,16 @@ def named(function: ast.expr, study: Study, module: Module) -> tuple[str, bool]:
 
 def _is_torchs(name: str) -> bool:
     return name.startswith("torch.")
+
+
+def named_body(function: ast.expr, study: Study, module: Module) -> ast.expr | None:
+    """What a function of such a name asks of each element, written out: ``element.numel()`` of
+    ``torch.numel``, ``element.grad.shape`` of ``attrgetter("grad.shape")``."""
+    name, is_attribute = named(function, study, module)
+    asked: ast.expr = ast.Name(ELEMENT, ast.Load())
+    for part in name.split("."):
+        asked = ast.Attribute(asked, part, ast.Load())
+    return (asked if is_attribute else ast.Call(asked, [], [])) if name else None
 
 
 def renamed(study: Study, module: Module) -> dict[str, str]:

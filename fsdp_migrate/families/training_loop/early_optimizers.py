@@ -15,7 +15,9 @@ from functools import cache
 from fsdp_migrate.analysis.flow import access_path
 from fsdp_migrate.analysis.module import Module
 from fsdp_migrate.analysis.values import Class, External, Value
+from fsdp_migrate.families.training_loop.applied_functions import MAP, asked_of_each
 from fsdp_migrate.families.training_loop.later_wraps import function_scope, later_wraps
+from fsdp_migrate.fsdp1 import model_values
 from fsdp_migrate.fsdp1.construct import Construct
 from fsdp_migrate.fsdp1.site import Site
 from fsdp_migrate.planning.context import Study
@@ -39,7 +41,7 @@ class EarlyOptimizer:
     """An optimizer that is built from ``parameters`` before ``wrap`` shards their model."""
 
     optimizer: ast.Call
-    parameters: ast.Call  # ``model.parameters()``
+    model: ast.expr  # or models in a list
     wraps: tuple[ast.Call, ...]  # constructors, or calls of project functions that wrap, in order
     given_to: str = ""  # a call that was given it before it was made anew behind the wrap
 
@@ -53,17 +55,19 @@ def find_early_optimizers(study: Study, module: Module) -> Iterator[Site]:
             continue
         found = early_optimizer(call, module, study)
         if found is not None:
-            receiver = of_kind(found.parameters.func, ast.Attribute)
-            yield Site(Construct.parse("early optimizer"), module, call, call, receiver.value)
+            yield Site(Construct.parse("early optimizer"), module, call, call, found.model)
 
 
 def given_parameters(module: Module) -> list[ast.Call]:
     """The calls that are given ``x.parameters()``, in order."""
     table = module.table
     found: dict[ast.Call, None] = {}
-    for attribute in table.attributes_by_name.of(PARAMETER_METHODS):
-        child: ast.AST = attribute
-        for parent in table.ancestors(attribute):
+    asking: list[ast.expr] = [*table.attributes_by_name.of(PARAMETER_METHODS)]
+    mapped = table.calls_by_name.named(MAP)
+    asking += [call for call in mapped if asked_of_each(call, PARAMETER_METHODS) is not None]
+    for each in asking:
+        child: ast.AST = each
+        for parent in table.ancestors(each):
             if isinstance(parent, ast.stmt):
                 break
             if isinstance(parent, ast.Call) and child is not parent.func:
@@ -101,26 +105,44 @@ def parameter_calls(call: ast.Call) -> Iterator[ast.Call]:
                 yield of_kind(node, ast.Call)
 
 
+def models_asked(call: ast.Call) -> Iterator[ast.expr]:
+    """The models whose parameters the arguments of a call ask for, or what they are listed in."""
+    for parameters in parameter_calls(call):
+        yield method_of(parameters).value
+    for node in (n for argument in given_arguments(call) for n in walk(argument)):
+        asked = asked_of_each(node, PARAMETER_METHODS)
+        if asked is not None:
+            yield asked[0]
+
+
 def early_optimizer(call: ast.Call, module: Module, study: Study) -> EarlyOptimizer | None:
     """The wrap that follows the call of an optimizer in the same scope, if there is one."""
     built = module.table.statement(call)
     order = module.flow(function_scope(call, module)).order
-    for parameters in parameter_calls(call):
+    for model in models_asked(call):
         wraps: list[ast.Call] = []
         anew: list[EarlyOptimizer] = []
-        for wrap in later_wraps(method_of(parameters).value, built, module, study):
+        for wrap in later_wraps(model, built, module, study):
             statement = module.table.statement(wrap)
             given_to = _given_before_made_anew(built, statement, order, module)
             if given_to is None:
                 wraps.append(wrap)
             elif given_to:
-                anew.append(EarlyOptimizer(call, parameters, (wrap,), given_to[0]))
+                anew.append(EarlyOptimizer(call, model, (wrap,), given_to[0]))
         seen = all(w in study.constructors or study.models(w, module).constructors for w in wraps)
         if wraps and (seen or not move_behind(built, wraps, module)[1]):
-            return EarlyOptimizer(call, parameters, tuple(wraps))
+            return EarlyOptimizer(call, model, tuple(wraps))
         if anew:
             return anew[0]
     return None
+
+
+def models_of_each(model: ast.expr, module: Module, study: Study) -> frozenset[Constructor]:
+    """Who shards a model, or those in a list, or in what else gives them one by one."""
+    own = study.models(model, module).constructors
+    listed = () if own else study.tracer.models_in(model, module, None) or ()
+    made = model_values.models(frozenset(listed), study.tracer)
+    return own.union(*(study.made_by(each) for each in made))
 
 
 def _given_before_made_anew(
@@ -263,6 +285,6 @@ def trained_models(study: Study) -> frozenset[Constructor]:
     for module in study.project.modules:
         for call in given_parameters(module):
             if any(is_optimizer(v, study) for v in study.values(call.func, module)):
-                for given in parameter_calls(call):
-                    found |= study.models(method_of(given).value, module).constructors
+                for model in models_asked(call):
+                    found |= models_of_each(model, module, study)
     return frozenset(found)

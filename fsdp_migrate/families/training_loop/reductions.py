@@ -163,10 +163,17 @@ def _read(call: ast.Call, names: Collection[str], study: Study, module: Module) 
     if not listed and any(k.arg not in allowed for k in call.keywords):
         return None
     order = [*settings, *(k.value for k in call.keywords if k.arg != "dtype")]
-    infinite = name in NORMS and any("inf" in ast.unparse(o).lower() for o in order)
+    return reduction_named(name, call, tuple(found), order)
+
+
+def reduction_named(
+    name: str, node: ast.expr, bases: tuple[ast.expr, ...], settings: Sequence[ast.expr]
+) -> Reduction:
+    """The reduction of a name, of which the settings say the order of a norm."""
+    infinite = name in NORMS and any("inf" in ast.unparse(o).lower() for o in settings)
     root = name in NORMS | OF_LISTS and not infinite
-    root = root and not any(isinstance(o, ast.Constant) and o.value == 1 for o in order)
-    return Reduction(call, tuple(found), name in EXTREMES or infinite, name == "mean", root)
+    root = root and not any(isinstance(o, ast.Constant) and o.value == 1 for o in settings)
+    return Reduction(node, bases, name in EXTREMES or infinite, name == "mean", root)
 
 
 def _is_torchs(function: ast.expr, name: str, study: Study, module: Module) -> bool:
@@ -248,6 +255,10 @@ def _is_power(node: ast.AST, held: set[str], start: ast.AST | None) -> bool:
     return False
 
 
+def _end(node: ast.AST) -> tuple[int, int]:
+    return getattr(node, "end_lineno", 0), getattr(node, "end_col_offset", 0)
+
+
 class _Following:
     """Follows a value through names, returns and calls, to a reduction over ranks."""
 
@@ -275,11 +286,12 @@ class _Following:
         self.seen.add((around, start, names))
         nodes = list(walk(around))
         held = self._spread(nodes, set(names), start)
-        powers = [position(node) for node in nodes if _is_power(node, held, start)]
-        for node in nodes:
-            if isinstance(node, ast.Call) and self._call(node, held, start, module, depth):
-                end = node.end_lineno or node.lineno, node.end_col_offset or node.col_offset
-                self.raised |= any(place <= end for place in powers)
+        first = position(module.table.statement(start)) if start is not None else (0, 0)
+        powers = [node for node in nodes if _is_power(node, held, start) and _end(node) >= first]
+        here = [node for node in nodes if isinstance(node, ast.Call)]
+        for call in sorted(here, key=lambda c: position(c) < first):  # those that follow come first
+            if self._call(call, held, start, module, depth):
+                self.raised |= any(position(power) <= _end(call) for power in powers)
                 return True
         self.raised |= bool(powers)
         returned = any(
