@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
 
 from fsdp_migrate.analysis.module import Module
@@ -18,9 +18,13 @@ from fsdp_migrate.families.modules import (
     unseen_models,
 )
 from fsdp_migrate.families.modules.dispatched import dispatched_calls
-from fsdp_migrate.families.parameters import clips, distant_optimizers, vectors
+from fsdp_migrate.families.parameters import distant_optimizers
+from fsdp_migrate.families.parameters.hidden_parameters import (
+    ParameterWays,
+    are_parameters,
+    hidden_parameters,
+)
 from fsdp_migrate.families.parameters.parameter_loops import METHODS
-from fsdp_migrate.families.parameters.parameter_owners import models_of_list
 from fsdp_migrate.families.wrapping.module_values import LIBRARIES
 from fsdp_migrate.families.wrapping.sharded_parts import sharded_parts
 from fsdp_migrate.fsdp1 import api as fsdp1
@@ -39,12 +43,19 @@ STATES = frozenset({"state_dict", "load_state_dict"})
 KNOWN = LIBRARIES | sys.stdlib_module_names
 KNOWN |= {"torch", "accelerate", "lightning", "pytorch_lightning", "deepspeed", "safetensors"}
 KNOWN |= {"comet_ml", "mlflow", "neptune", "tensorboard", "wandb"}
-OF_PARAMETERS = clips.TORCH_CLIP | vectors.FUNCTIONS
 # What FSDP1 had its own way for: states, averages of parameters, gradients.
 HANDLING = re.compile(r"save|load|state|checkpoint|ckpt|ema|average|clip|grad", re.I)
+# Packages of torch's whose functions take models, by the word that names them somewhere.
+TAKING_MODELS = {
+    "torch.distributed.checkpoint.": "checkpoint",
+    "torch.distributed.algorithms.": "algorithms",
+    "torch.optim.swa_utils.": "swa_utils",
+}
 ANYTHING = "a state is asked of what may be a model, or anything else"
 LOADED = "whole tensors may be loaded into what may be a sharded model, which stops the program"
 BY_LINE = frozenset({ANYTHING, LOADED})  # the rest is named once in a file
+
+Places = Callable[[Module], Iterator[tuple[ast.expr, str]]]
 
 
 def places(study: Study) -> list[NotFollowed]:
@@ -64,8 +75,10 @@ def places(study: Study) -> list[NotFollowed]:
                 constructor.module.display, line, why
             )
     holders = unfollowed.Ways(partial(_is_holder, study), study.tracer)
+    ways = ParameterWays(partial(are_parameters, study), study.tracer)
+    parameters = partial(hidden_parameters, ways=ways, sites=sites)
     for module in study.project.modules:
-        for node, why in _unfollowed(module, study, holders):
+        for node, why in _unfollowed(module, study, holders, parameters):
             line, _ = module.position(node)
             key = module, why, line if why in BY_LINE else 0
             if key not in found and node not in sites:
@@ -74,14 +87,14 @@ def places(study: Study) -> list[NotFollowed]:
 
 
 def _unfollowed(
-    module: Module, study: Study, holders: unfollowed.Ways
+    module: Module, study: Study, holders: unfollowed.Ways, parameters: Places
 ) -> Iterator[tuple[ast.expr, str]]:
     for node, why in (*_models(module, study), *_holders(module, study, holders)):
         parent = module.table.parents[node]
         is_receiver = isinstance(parent, ast.Attribute) and parent.value is node
         if not is_receiver or study.seen.settled_at(node, module) is None:
             yield node, why
-    yield from _parameters(module, study)
+    yield from parameters(module)
     yield from _handed_out(module, study)
     yield from _parts(module, study)
 
@@ -137,20 +150,6 @@ def _parts(module: Module, study: Study) -> Iterator[tuple[ast.expr, str]]:
             yield subject, why
 
 
-def _parameters(module: Module, study: Study) -> Iterator[tuple[ast.expr, str]]:
-    """Calls of torch's functions on what may be a list of a model's parameters."""
-
-    def are_parameters(node: ast.expr, where: Module) -> bool:
-        return bool(models_of_list(node, study, where))
-
-    for call in module.table.calls_by_name.of({name.rpartition(".")[2] for name in OF_PARAMETERS}):
-        if study.external(call.func, module).isdisjoint(OF_PARAMETERS):
-            continue
-        for node in given_arguments(call):
-            if why := unfollowed.made_of(are_parameters, node, module, study.tracer):
-                yield call, why
-
-
 def _handed_out(module: Module, study: Study) -> Iterator[tuple[ast.expr, str]]:
     """Calls of what nothing is known of that are given a model, to do what FSDP1 had its own way
     for, as their names say."""
@@ -188,6 +187,14 @@ def _asked(module: Module, study: Study) -> Iterator[ast.expr]:
         question = class_questions.asked(call)
         if question is not None and class_questions.classes(question[1], module, study.tracer):
             yield question[0]
+    table = module.table
+    for kind in (*table.calls_by_name.named("type"), *table.attributes_by_name.named("__class__")):
+        subject = class_questions.classified(kind)
+        if subject is not None and not exact_classes.is_said(kind, module):
+            yield subject
+    for call in module.table.calls if module.mentions(*TAKING_MODELS.values()) else ():
+        if any(n.startswith(tuple(TAKING_MODELS)) for n in study.external(call.func, module)):
+            yield from given_arguments(call)
     yield from (subject for _, subject, _ in dispatched_calls(study, module))
     for call, construct in copied_models.copying_calls(study, module):
         if construct == copied_models.COPY:  # what is pickled is a state as a rule
