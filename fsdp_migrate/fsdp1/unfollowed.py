@@ -153,12 +153,14 @@ class Ways:
 
     wanted: Question
     tracer: Tracer
+    others: re.Pattern[str] = OTHER_OBJECTS  # names of what it is surely not
+    by_text: bool = False  # rules read how it is written: what is followed hides it from them too
     known: dict[tuple[ast.expr, int, bool], bool] = field(default_factory=dict)
     holding: dict[tuple[ast.expr, int, bool], bool] = field(default_factory=dict)
 
     def made_of(self, node: ast.expr, module: Module) -> str:
         """Why an expression may be what is ``wanted``; an empty text if it is not."""
-        if self.tracer.told(node, module) is False or OTHER_OBJECTS.search(last_name(node)):
+        if self.tracer.told(node, module) is False or self.others.search(last_name(node)):
             return ""
         # Values come in no order.
         for origin, where in sorted(self._origins(node, module), key=_place):
@@ -172,7 +174,7 @@ class Ways:
         unclear = [v for v in found if _is_open(v) or is_foreign_result(v)]
         origins = [(v.node, v.module) for v in unclear if isinstance(v.node, ast.expr)]
         origins += [(v.frame.call, v.frame.module) for v in unclear if v.frame is not None]
-        if unclear:  # a function of the project's may have made it of what it was given
+        if unclear or self.by_text:  # a function may have made it of what it was given
             assigned = [d for d in definitions(node, module) if d.kind is Kind.ASSIGN]
             written = [d.value for d in assigned if d.value is not None]
             origins += [(each, module) for each in (node, *written)]
@@ -191,7 +193,7 @@ class Ways:
         inner: Sequence[ast.expr] = ()
         match node:
             case ast.Call(func=called):
-                is_other = OTHER_OBJECTS.search(last_name(called))  # build_optimizer(model)
+                is_other = self.others.search(last_name(called))  # build_optimizer(model)
                 if not is_other and (taken or not _makes_an_object(node)):
                     inner = self._given(node, called, module)
             case ast.IfExp(body=body, orelse=orelse):

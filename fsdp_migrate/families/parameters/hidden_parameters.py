@@ -26,7 +26,7 @@ from fsdp_migrate.families.parameters.parameter_owners import models_of_list
 from fsdp_migrate.families.training_loop.listed_parts import PARTS
 from fsdp_migrate.families.training_loop.reductions import ELEMENTWISE, NORMS, REDUCERS, REDUCING
 from fsdp_migrate.fsdp1.model_values import definitions
-from fsdp_migrate.fsdp1.unfollowed import Origin, Ways, reason
+from fsdp_migrate.fsdp1.unfollowed import Ways, reason
 from fsdp_migrate.planning.context import Study
 from fsdp_migrate.syntax.expressions import given_arguments, last_name
 from fsdp_migrate.syntax.kinds import of_kind
@@ -152,9 +152,6 @@ class ParameterWays(Ways):
             case ast.NamedExpr(value=given):
                 return self.hold(given, module, depth - 1, taken=taken)
         return super()._carry(node, module, depth, taken)
-
-    def _origins(self, node: ast.expr, module: Module) -> list[Origin]:
-        return [*super()._origins(node, module), (node, module)]
 
     def _given(self, call: ast.Call, called: ast.expr, module: Module) -> list[ast.expr]:
         return super()._given(call, called, module) if self._may_give_back(call, module) else []
