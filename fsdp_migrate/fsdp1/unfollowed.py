@@ -42,6 +42,7 @@ WAITING = frozenset({"get", "result", "wait"})  # for what was called in another
 DEEPEST = 8  # expressions that lead to one another
 LONGEST = 30  # characters of code in a reason
 Question = Callable[[ast.expr, Module], bool]
+Origin = tuple[ast.expr, Module]
 
 
 def made_of_model(node: ast.expr, module: Module, tracer: Tracer) -> str:
@@ -78,7 +79,7 @@ def made_of(wanted: Question, node: ast.expr, module: Module, tracer: Tracer) ->
     return Ways(wanted, tracer).made_of(node, module)
 
 
-def _place(origin: tuple[ast.expr, Module]) -> tuple[str, int, int, int]:
+def _place(origin: Origin) -> tuple[str, int, int, int]:
     node, module = origin
     return module.display, node.lineno, node.col_offset, node.end_col_offset or 0
 
@@ -125,7 +126,7 @@ def _makes_an_object(node: ast.expr) -> bool:
     return isinstance(node, ast.Call) and last_name(node.func)[:1].isupper()
 
 
-def _reason(node: ast.expr) -> str:
+def reason(node: ast.expr) -> str:
     """Why what comes of an expression is not known: by the function in it, if there is one."""
     inner = node
     while not last_name(inner) or isinstance(inner, ast.Attribute):
@@ -152,25 +153,32 @@ class Ways:
 
     wanted: Question
     tracer: Tracer
+    others: re.Pattern[str] = OTHER_OBJECTS  # names of what it is surely not
+    by_text: bool = False  # rules read how it is written: what is followed hides it from them too
     known: dict[tuple[ast.expr, int, bool], bool] = field(default_factory=dict)
     holding: dict[tuple[ast.expr, int, bool], bool] = field(default_factory=dict)
 
     def made_of(self, node: ast.expr, module: Module) -> str:
         """Why an expression may be what is ``wanted``; an empty text if it is not."""
-        if self.tracer.told(node, module) is False or OTHER_OBJECTS.search(last_name(node)):
+        if self.tracer.told(node, module) is False or self.others.search(last_name(node)):
             return ""
+        # Values come in no order.
+        for origin, where in sorted(self._origins(node, module), key=_place):
+            if self.carry(origin, where, DEEPEST):
+                return reason(origin)
+        return ""
+
+    def _origins(self, node: ast.expr, module: Module) -> list[Origin]:
+        """The expressions of which nothing is known that make what an expression is."""
         found = self.tracer.evaluate(node, module)
         unclear = [v for v in found if _is_open(v) or is_foreign_result(v)]
         origins = [(v.node, v.module) for v in unclear if isinstance(v.node, ast.expr)]
         origins += [(v.frame.call, v.frame.module) for v in unclear if v.frame is not None]
-        if unclear:  # a function of the project's may have made it of what it was given
+        if unclear or self.by_text:  # a function may have made it of what it was given
             assigned = [d for d in definitions(node, module) if d.kind is Kind.ASSIGN]
             written = [d.value for d in assigned if d.value is not None]
             origins += [(each, module) for each in (node, *written)]
-        for origin, where in sorted(origins, key=_place):  # values come in no order
-            if self.carry(origin, where, DEEPEST):
-                return _reason(origin)
-        return ""
+        return origins
 
     def carry(self, node: ast.expr, module: Module, depth: int, *, taken: bool = False) -> bool:
         """Whether it goes into an expression that is not followed, and may come out of it."""
@@ -185,7 +193,7 @@ class Ways:
         inner: Sequence[ast.expr] = ()
         match node:
             case ast.Call(func=called):
-                is_other = OTHER_OBJECTS.search(last_name(called))  # build_optimizer(model)
+                is_other = self.others.search(last_name(called))  # build_optimizer(model)
                 if not is_other and (taken or not _makes_an_object(node)):
                     inner = self._given(node, called, module)
             case ast.IfExp(body=body, orelse=orelse):
@@ -245,8 +253,11 @@ class Ways:
             case ast.Starred(value=each) | ast.Lambda(body=each):
                 return self.hold(each, module, depth, taken=taken)
         values = self.tracer.evaluate(node, module)
-        is_open_call = isinstance(node, ast.Call) and any(map(_is_open, values))
-        if is_open_call and self.carry(node, module, depth - 1, taken=taken):
+        # A function that a call gives keeps what the call was given.
+        kept = isinstance(node, ast.Call) and any(
+            _is_open(v) or isinstance(v, Function) for v in values
+        )
+        if kept and self.carry(node, module, depth - 1, taken=taken):
             return True
         return depth > 0 and self._values_hold(values, depth, taken)
 

@@ -5,22 +5,36 @@ from __future__ import annotations
 import ast
 import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from dataclasses import replace
 from functools import partial
+from typing import NamedTuple
 
 from fsdp_migrate.analysis.module import Module
-from fsdp_migrate.analysis.values import Class, Display, External, Unknown
+from fsdp_migrate.analysis.values import Class, Display, External, Made, Unknown
 from fsdp_migrate.families.checkpoints import copied_models
 from fsdp_migrate.families.modules import (
     exact_classes,
     own_classes,
+    own_classes_of_parts,
     replaced_parameters,
+    unit_attributes,
     unseen_models,
 )
 from fsdp_migrate.families.modules.dispatched import dispatched_calls
-from fsdp_migrate.families.parameters import clips, distant_optimizers, vectors
+from fsdp_migrate.families.parameters import distant_optimizers
+from fsdp_migrate.families.parameters.hidden_parameters import (
+    ParameterWays,
+    are_parameters,
+    hidden_parameters,
+)
 from fsdp_migrate.families.parameters.parameter_loops import METHODS
-from fsdp_migrate.families.parameters.parameter_owners import models_of_list
+from fsdp_migrate.families.parameters.parameter_owners import (
+    GROUPS,
+    models_of_optimizer,
+)
+from fsdp_migrate.families.training_loop import early_optimizers
+from fsdp_migrate.families.wrapping import stored_models
 from fsdp_migrate.families.wrapping.module_values import LIBRARIES
 from fsdp_migrate.families.wrapping.sharded_parts import sharded_parts
 from fsdp_migrate.fsdp1 import api as fsdp1
@@ -39,12 +53,42 @@ STATES = frozenset({"state_dict", "load_state_dict"})
 KNOWN = LIBRARIES | sys.stdlib_module_names
 KNOWN |= {"torch", "accelerate", "lightning", "pytorch_lightning", "deepspeed", "safetensors"}
 KNOWN |= {"comet_ml", "mlflow", "neptune", "tensorboard", "wandb"}
-OF_PARAMETERS = clips.TORCH_CLIP | vectors.FUNCTIONS
 # What FSDP1 had its own way for: states, averages of parameters, gradients.
 HANDLING = re.compile(r"save|load|state|checkpoint|ckpt|ema|average|clip|grad", re.I)
+# Packages of torch's whose functions take models, by the word that names them somewhere.
+TAKING_MODELS = {
+    "torch.distributed.checkpoint.": "checkpoint",
+    "torch.distributed.algorithms.": "algorithms",
+    "torch.optim.swa_utils.": "swa_utils",
+}
 ANYTHING = "a state is asked of what may be a model, or anything else"
 LOADED = "whole tensors may be loaded into what may be a sharded model, which stops the program"
+Wanted = Callable[[Study, ast.expr, Module], bool]
+BESIDE_OPTIMIZERS = re.compile(
+    r"model|net|sched|scaler|loss|criterion|dataset|loader|sampler|args|config|cfg|metric|meter",
+    re.I,
+)
+OF_UNITS = unit_attributes.NAMES | {"forward"}
 BY_LINE = frozenset({ANYTHING, LOADED})  # the rest is named once in a file
+
+
+class _Ways(NamedTuple):
+    """How what concerns sharded models gets through what is not followed."""
+
+    holders: unfollowed.Ways
+    parts: unfollowed.Ways
+    optimizers: unfollowed.Ways
+    parameters: ParameterWays
+
+
+def _ways(study: Study) -> _Ways:
+    def ways(wanted: Wanted) -> unfollowed.Ways:
+        return unfollowed.Ways(partial(wanted, study), study.tracer)
+
+    optimizers = replace(ways(_is_optimizer), others=BESIDE_OPTIMIZERS)
+    parts = replace(ways(_is_part), by_text=True)
+    parameters = ParameterWays(partial(are_parameters, study), study.tracer, by_text=True)
+    return _Ways(ways(_is_holder), parts, optimizers, parameters)
 
 
 def places(study: Study) -> list[NotFollowed]:
@@ -63,9 +107,11 @@ def places(study: Study) -> list[NotFollowed]:
             found[constructor.module, why, line] = NotFollowed(
                 constructor.module.display, line, why
             )
-    holders = unfollowed.Ways(partial(_is_holder, study), study.tracer)
+    ways = _ways(study)
     for module in study.project.modules:
-        for node, why in _unfollowed(module, study, holders):
+        unfollowed_here = _unfollowed(module, study, ways)
+        parameters = hidden_parameters(module, ways.parameters, sites)
+        for node, why in (*unfollowed_here, *parameters):
             line, _ = module.position(node)
             key = module, why, line if why in BY_LINE else 0
             if key not in found and node not in sites:
@@ -73,26 +119,46 @@ def places(study: Study) -> list[NotFollowed]:
     return list(found.values())
 
 
-def _unfollowed(
-    module: Module, study: Study, holders: unfollowed.Ways
-) -> Iterator[tuple[ast.expr, str]]:
-    for node, why in (*_models(module, study), *_holders(module, study, holders)):
+def _unfollowed(module: Module, study: Study, ways: _Ways) -> Iterator[tuple[ast.expr, str]]:
+    models = _models(module, study, ways.parts)
+    for node, why in (*models, *_holders(module, study, ways.holders)):
         parent = module.table.parents[node]
         is_receiver = isinstance(parent, ast.Attribute) and parent.value is node
         if not is_receiver or study.seen.settled_at(node, module) is None:
             yield node, why
-    yield from _parameters(module, study)
+    yield from _optimizers(module, study, ways.optimizers)
     yield from _handed_out(module, study)
     yield from _parts(module, study)
 
 
-def _models(module: Module, study: Study) -> Iterator[tuple[ast.expr, str]]:
-    """What may be a model, and has its parameters, modules or methods asked for."""
+def _models(module: Module, study: Study, parts: unfollowed.Ways) -> Iterator[tuple[ast.expr, str]]:
+    """What may be a model or a part of one, and has its parameters, modules or methods asked
+    for."""
     for node in _asked(module, study):
         if model_values.models(study.values(node, module), study.tracer):
             continue
-        if why := unfollowed.made_of_model(node, module, study.tracer):
+        why = unfollowed.made_of_model(node, module, study.tracer)
+        if why := why or parts.made_of(node, module):
             yield node, why
+    for attribute in module.table.attributes_by_name.of(OF_UNITS):
+        if why := parts.made_of(attribute.value, module):
+            yield attribute.value, why
+
+
+def _is_part(study: Study, node: ast.expr, module: Module) -> bool:
+    """Whether an expression is a part of a sharded model, as far as it tells what it is."""
+    if unfollowed.OTHER_OBJECTS.search(last_name(node)):
+        return False
+    made = [v.callee for v in study.values(node, module) if isinstance(v, Made)]
+    if made and not any(_is_module(each, study) for each in made):
+        return False
+    return bool(own_classes_of_parts.whole_of(node, study, module))
+
+
+def _is_module(callee: External | Class | None, study: Study) -> bool:
+    if isinstance(callee, Class):
+        return stored_models.is_module(callee, study)
+    return callee is not None and own_classes_of_parts.is_class_of_modules(callee.name)
 
 
 def _is_holder(study: Study, node: ast.expr, module: Module) -> bool:
@@ -137,18 +203,21 @@ def _parts(module: Module, study: Study) -> Iterator[tuple[ast.expr, str]]:
             yield subject, why
 
 
-def _parameters(module: Module, study: Study) -> Iterator[tuple[ast.expr, str]]:
-    """Calls of torch's functions on what may be a list of a model's parameters."""
+def _is_optimizer(study: Study, node: ast.expr, module: Module) -> bool:
+    """Whether an expression is an optimizer that is given parameters of a sharded model."""
+    made = (v.callee for v in study.values(node, module) if isinstance(v, Made))
+    known = any(callee and early_optimizers.is_optimizer(callee, study) for callee in made)
+    return known and bool(models_of_optimizer(node, study, module))
 
-    def are_parameters(node: ast.expr, where: Module) -> bool:
-        return bool(models_of_list(node, study, where))
 
-    for call in module.table.calls_by_name.of({name.rpartition(".")[2] for name in OF_PARAMETERS}):
-        if study.external(call.func, module).isdisjoint(OF_PARAMETERS):
-            continue
-        for node in given_arguments(call):
-            if why := unfollowed.made_of(are_parameters, node, module, study.tracer):
-                yield call, why
+def _optimizers(
+    module: Module, study: Study, optimizers: unfollowed.Ways
+) -> Iterator[tuple[ast.expr, str]]:
+    """What may be an optimizer of a sharded model, and has its state or its groups asked for."""
+    for attribute in module.table.attributes_by_name.of(STATES | {GROUPS}):
+        node = attribute.value
+        if not _is_optimizer(study, node, module) and (why := optimizers.made_of(node, module)):
+            yield node, why
 
 
 def _handed_out(module: Module, study: Study) -> Iterator[tuple[ast.expr, str]]:
@@ -188,6 +257,14 @@ def _asked(module: Module, study: Study) -> Iterator[ast.expr]:
         question = class_questions.asked(call)
         if question is not None and class_questions.classes(question[1], module, study.tracer):
             yield question[0]
+    table = module.table
+    for kind in (*table.calls_by_name.named("type"), *table.attributes_by_name.named("__class__")):
+        subject = class_questions.classified(kind)
+        if subject is not None and not exact_classes.is_said(kind, module):
+            yield subject
+    for call in module.table.calls if module.mentions(*TAKING_MODELS.values()) else ():
+        if any(n.startswith(tuple(TAKING_MODELS)) for n in study.external(call.func, module)):
+            yield from given_arguments(call)
     yield from (subject for _, subject, _ in dispatched_calls(study, module))
     for call, construct in copied_models.copying_calls(study, module):
         if construct == copied_models.COPY:  # what is pickled is a state as a rule

@@ -115,6 +115,12 @@ class NameTable:
         return found
 
     @cached_property
+    def loops(self) -> list[ast.For | ast.AsyncFor | ast.comprehension]:
+        """The loops, also those of comprehensions."""
+        kinds = (ast.For, ast.AsyncFor, ast.comprehension)
+        return [node for node in self.parents if isinstance(node, kinds)]
+
+    @cached_property
     def keywords(self) -> frozenset[str | None]:
         """The keywords by which calls give something; None for ``**``."""
         return frozenset(keyword.arg for call in self.calls for keyword in call.keywords)

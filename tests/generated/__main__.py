@@ -10,11 +10,13 @@ from pathlib import Path
 
 from tests.generated import asking, making
 
+ROUNDS = 1000  # more than any seed takes
+
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.generated", description=__doc__)
     parser.add_argument("--count", type=int, default=5000, help="how many programs")
-    parser.add_argument("--seed", type=int, default=1, help="and the next ones, of rounds")
+    parser.add_argument("--seed", type=int, default=1, help="each makes programs of its own")
     parser.add_argument("--keep", type=Path, help="a folder for the programs that are silent")
     parser.add_argument("--asking", action="store_true", help="ask hidden models for things")
     options = parser.parse_args()
@@ -23,7 +25,7 @@ def main() -> int:
     every = list(making.bases())
     made = silent = 0
     ways: Counter[str] = Counter()
-    rounds = (making.cases(every, options.seed + number) for number in count())
+    rounds = (making.cases(every, options.seed * ROUNDS + number) for number in count())
     for case in islice(chain.from_iterable(rounds), options.count):
         made += 1
         found = making.unsaid(case)

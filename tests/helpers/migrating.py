@@ -20,12 +20,15 @@ def migrate(
     files: Mapping[str, str | bytes],
     options: Options | None = None,
     registry: rule.Registry = REGISTRY,
+    *,
+    edit: bool = True,
 ) -> tuple[Result, dict[str, str]]:
-    """The result of a run over ``files`` (relative path -> source), and every file after it."""
+    """The result of a run over ``files`` (relative path -> source), and every file after it; as
+    they are without ``edit``, which only decides."""
     data = {ROOT / n: t.encode() if isinstance(t, str) else t for n, t in files.items()}
     sources, problems = engine.read(data, {ROOT / name: name for name in files})
     assert not problems, problems
-    result = engine.rewrite(sources, options, registry)
+    result = engine.rewrite(sources, options, registry, edit=edit)
     after = {name: text if isinstance(text, str) else text.decode() for name, text in files.items()}
     for path, new in result.changes.items():
         after[path.relative_to(ROOT).as_posix()] = new.decode()

@@ -258,14 +258,20 @@ def _iterated(study: Study, module: Module) -> Iterator[ast.expr]:
         if isinstance(around, LOOPED) and isinstance(name.ctx, ast.Load):
             yield name
     for call in table.calls:
-        of_items = isinstance(call.func, ast.Attribute) and call.func.attr in ITEMS
-        of_variable = isinstance(call.func, ast.Name) and call.func.id not in AROUND
-        plain = (of_items or of_variable) and not call.args and not call.keywords
         called = last_name(call.func)
         mapped = called == MAP and isinstance(table.parents[call], LOOPED)
         flattened = called in FLATTENING and isinstance(table.parents[call], LOOPED)
+        plain = called in ITEMS and not call.args and not call.keywords
         if plain or mapped or flattened or called in yielding:
             yield call
+    others = AROUND | METHODS | ITEMS | FLATTENING | yielding | {MAP, "range"}
+    for loop in table.loops:
+        match loop.iter:
+            case ast.Name() | ast.Attribute() | ast.Subscript():
+                continue  # seen above
+            case ast.Call(func=function) if last_name(function) in others:
+                continue
+        yield loop.iter
 
 
 def _generator_functions(study: Study) -> set[str]:

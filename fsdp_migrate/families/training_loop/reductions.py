@@ -113,8 +113,10 @@ def reduced_parts(node: ast.expr, names: Collection[str]) -> list[ast.expr]:
     match node:
         case ast.Name(id=name):
             return [node] if name in names else []
+        case ast.NamedExpr(value=inner):
+            return reduced_parts(inner, names)
         case ast.Attribute(attr=attr):
-            inner: ast.expr = node
+            inner = node
             while isinstance(inner, ast.Attribute) and inner.attr in PARTS:
                 inner = inner.value
             if isinstance(inner, ast.Name):

@@ -1,0 +1,180 @@
+"""What may be a parameter of a sharded model, or a list of some, since one went into what made it.
+
+``next(iter([p])).norm()`` measures a parameter, where no finder sees the variable of a loop. What
+is computed of one is another thing: functions of the project are followed, torch's are known.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Container, Iterator
+from dataclasses import dataclass
+
+from fsdp_migrate.analysis.module import Module
+from fsdp_migrate.analysis.values import Class, External, Function, Made, Unknown, Value
+from fsdp_migrate.families.parameters import clips, vectors
+from fsdp_migrate.families.parameters.elements import lists_of
+from fsdp_migrate.families.parameters.parameter_loops import (
+    COUNTS,
+    NO_WRITES,
+    OF_WHOLE,
+    SHAPES,
+    STORAGES,
+    loop_over,
+)
+from fsdp_migrate.families.parameters.parameter_owners import models_of_list
+from fsdp_migrate.families.training_loop.listed_parts import PARTS
+from fsdp_migrate.families.training_loop.reductions import ELEMENTWISE, NORMS, REDUCERS, REDUCING
+from fsdp_migrate.fsdp1.model_values import definitions
+from fsdp_migrate.fsdp1.unfollowed import Ways, reason
+from fsdp_migrate.planning.context import Study
+from fsdp_migrate.syntax.expressions import given_arguments, last_name
+from fsdp_migrate.syntax.kinds import of_kind
+from fsdp_migrate.syntax.scopes import Kind
+from fsdp_migrate.syntax.trees import walk
+
+ASKED = SHAPES | COUNTS | OF_WHOLE | STORAGES | REDUCING | PARTS | {"data_ptr", "element_size"}
+# Functions that are given a parameter, what is a part of it, or a list of some.
+ASKING = NORMS | REDUCERS | clips.SINGLY
+ASKING |= {name.rpartition(".")[2] for name in clips.TORCH_CLIP | vectors.FUNCTIONS}
+OF_LISTS = "_foreach_"
+# What builtins hand on of what they are given; of all others the result is something new.
+HANDING_ON = frozenset({"next", "iter", "list", "tuple", "set", "dict", "zip", "enumerate", "vars"})
+HANDING_ON |= {"max", "min", "sorted", "reversed", "getattr", "filter", "map"}
+COMPUTING = ("torch.", "numpy.", "math.", "operator.", "functools.reduce")
+CHOICES = (ast.IfExp, ast.BoolOp, ast.NamedExpr)
+WRITTEN = (ast.List, ast.Tuple, ast.Dict)
+DEEP = 4  # expressions and names that lead to one another
+
+
+def hidden_parameters(
+    module: Module, ways: ParameterWays, sites: Container[ast.AST | None]
+) -> Iterator[tuple[ast.expr, str]]:
+    """What is measured, changed or gone over outside of sites, and may be a parameter or a list of
+    some, with what is not followed on the way."""
+    for node in dict.fromkeys(_asked(module)):
+        if not ways.hands_on(node, module) or ways.wanted(node, module):
+            continue
+        if any(parent in sites for parent in module.table.ancestors(node)):
+            continue
+        if why := ways.made_of(node, module):
+            yield node, why
+
+
+def are_parameters(study: Study, node: ast.expr, module: Module) -> bool:
+    """Whether an expression is a variable for parameters of a sharded model, or a list of some."""
+    lists = (node, module), *lists_of(node, study, module)
+    return any(models_of_list(each, study, where) for each, where in lists)
+
+
+def _asked(module: Module) -> Iterator[ast.expr]:
+    """What has numbers, memory or a gradient taken of it, is changed in place, or gone over to do
+    so."""
+    table = module.table
+    names = {n for n in table.attributes_by_name.names if n in ASKED or _changes(n)}
+    for attribute in table.attributes_by_name.of(names):
+        yield _whole(attribute.value)
+    calls = table.calls_by_name
+    for call in calls.of(ASKING | {n for n in calls.names if n.startswith(OF_LISTS)}):
+        yield from map(_whole, given_arguments(call))
+    for loop in table.loops:
+        found = loop_over(loop.iter, module)
+        region = found[1] if found is not None else ()
+        if any(getattr(node, "attr", "") in names for part in region for node in walk(part)):
+            yield loop.iter
+
+
+def _changes(name: str) -> bool:
+    return name.endswith("_") and not name.endswith("__") and name not in NO_WRITES
+
+
+def _whole(node: ast.expr) -> ast.expr:
+    """``p`` of ``p.grad.detach().float()``: what has the same elements."""
+    match node:
+        case ast.Attribute(value=inner, attr=attr) if attr in PARTS:
+            return _whole(inner)
+        case ast.Call(func=ast.Attribute(value=inner, attr=attr)) if attr in ELEMENTWISE:
+            return _whole(inner)
+    return node
+
+
+def _is_measured(node: ast.AST) -> bool:
+    """Whether an expression is what a tensor's own methods give."""
+    match node:
+        case ast.Call(func=ast.Attribute(attr=attr)):
+            return attr in ASKED or attr in ELEMENTWISE
+    return False
+
+
+def _is_not_followed(value: Value) -> bool:
+    """Whether nothing tells what a function gives, or it gives one that keeps its arguments."""
+    is_open = isinstance(value, (Function, Unknown))
+    return is_open and not _is_measured(value.node)
+
+
+@dataclass(frozen=True)
+class ParameterWays(Ways):
+    """How parameters get through what is not followed."""
+
+    def hands_on(self, node: ast.expr, module: Module, depth: int = DEEP) -> bool:
+        """Whether an expression, as it is written, may be what something in it was given."""
+        match node:
+            case ast.Name() if depth:
+                given = [d.value for d in definitions(node, module) if d.kind is Kind.ASSIGN]
+                return any(each and self.hands_on(each, module, depth - 1) for each in given)
+            case ast.Call():
+                return self._may_give_back(node, module)
+            case ast.Attribute(value=owner) | ast.Subscript(value=owner) if depth:
+                return isinstance(owner, WRITTEN) or self.hands_on(owner, module, depth - 1)
+        return isinstance(node, CHOICES)
+
+    def made_of(self, node: ast.expr, module: Module) -> str:
+        """Why an expression may be one: as ever, or since a function that is followed gives it."""
+        if why := super().made_of(node, module):
+            return why
+        is_one = any(
+            v.node is not node and self._is_one(v) for v in self.tracer.evaluate(node, module)
+        )
+        return reason(node) if is_one else ""
+
+    def _is_one(self, value: Value) -> bool:
+        """Whether a value is an element of a list of parameters, or the list."""
+        node = value.node
+        is_own = isinstance(node, ast.expr) and not _is_measured(node)
+        return is_own and self.wanted(of_kind(node, ast.expr), value.module)
+
+    def _carry(self, node: ast.expr, module: Module, depth: int, taken: bool) -> bool:
+        match node:
+            case ast.IfExp(body=body, orelse=orelse):
+                return any(self.hold(e, module, depth - 1, taken=taken) for e in (body, orelse))
+            case ast.BoolOp(values=parts):
+                return any(self.hold(e, module, depth - 1, taken=taken) for e in parts)
+            case ast.NamedExpr(value=given):
+                return self.hold(given, module, depth - 1, taken=taken)
+        return super()._carry(node, module, depth, taken)
+
+    def _given(self, call: ast.Call, called: ast.expr, module: Module) -> list[ast.expr]:
+        return super()._given(call, called, module) if self._may_give_back(call, module) else []
+
+    def _may_give_back(self, call: ast.Call, module: Module) -> bool:
+        """Whether a call may give what it was given: a function of the project's does where it is
+        not followed, what computes does not."""
+        called = call.func
+        if isinstance(called, ast.Attribute) and isinstance(called.value, WRITTEN):
+            return True
+        for function in self.tracer.evaluate(called, module):
+            match function:
+                case Class() | Made(callee=External()) if not isinstance(called, ast.Attribute):
+                    return True
+                case External(name=name) if name.startswith("builtins."):
+                    if last_name(called) in HANDING_ON:
+                        return True
+                case External(name=name) if not name.startswith(COMPUTING):
+                    return True
+                case Function():
+                    found = self.tracer.evaluate(call, module)
+                    if any(self._is_one(v) or _is_not_followed(v) for v in found):
+                        return True
+                case Unknown() if isinstance(called, ast.Name):
+                    return True
+        return False
