@@ -847,3 +847,55 @@ def test_a_file_with_a_marker_may_hold_what_is_deselected(partial: bool) -> None
     assert not result.problems
     assert "model = FSDP(net)" in after["example.py"]
     assert "# TODO(fsdp-migrate FSDP103)" in after["example.py"]
+
+
+STAYING = """\
+class Tied(FSDP):
+    def forward(self, *args):
+        return self._fsdp_wrapped_module(*args)
+
+
+def tie(net):
+    return Tied(net{settings})
+
+
+def build(net):
+    return FSDP(net)
+
+
+"""
+CLIPS = (
+    "def clip(model):\n    if isinstance(model, FSDP):\n        return model.clip_grad_norm_(1.0)\n"
+    "    return torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)\n"
+)
+
+
+@pytest.mark.parametrize(
+    ("settings", "asking"),
+    [
+        ("", CLIPS),
+        ("", 'def clip(model):\n    return isinstance(model, FSDP) or hasattr(model, "clip")\n'),
+        (", cpu_offload=CPUOffload(offload_params=True)", ""),
+    ],
+    ids=["a test beside what goes wrong", "a test", "settings"],
+)
+def test_models_of_a_class_that_stays_hold_what_is_asked_of_either(
+    settings: str, asking: str
+) -> None:
+    """Migrated, the test would be false for them, and their gradients clipped by local norms."""
+    head = HEAD.replace("StateDictType", "CPUOffload")
+    _, text = partially(head + STAYING.replace("{settings}", settings) + asking)
+    assert "return FSDP(net)" in text
+    assert "FSDPModule" not in text
+    assert "raise " not in text
+
+
+@pytest.mark.parametrize(
+    "asking",
+    ["", "def kind(net):\n    model = FSDP(net)\n    return isinstance(model, FSDP)\n"],
+    ids=["no test", "a test of what is migrated"],
+)
+def test_a_class_that_stays_holds_no_others(asking: str) -> None:
+    _, text = partially(HEAD + STAYING.replace("{settings}", "") + asking)
+    assert "return fully_shard(net)" in text
+    assert "class Tied(FSDP)" in text
