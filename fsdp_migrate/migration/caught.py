@@ -10,7 +10,9 @@ from fsdp_migrate.analysis.module import Module
 from fsdp_migrate.migration.guard_place import DEFINITIONS, Nowhere
 from fsdp_migrate.planning.context import Study
 from fsdp_migrate.syntax.expressions import last_name
+from fsdp_migrate.syntax.name_table import NameTable
 from fsdp_migrate.syntax.scopes import Kind
+from fsdp_migrate.syntax.type_expressions import is_type
 
 # What a guard may raise, the usual one first, with the handlers that catch it.
 CAUGHT = {
@@ -47,7 +49,7 @@ LEAVING = frozenset({"exit", "_exit", "quit", "abort"})
 @dataclass
 class Catching:
     """What in a project ends an error: context managers and functions by name, and whether any
-    ``try`` does."""
+    ``try`` does that may run code of the project."""
 
     error: str
     contexts: set[str] = field(default_factory=lambda: set(SUPPRESSING))
@@ -60,6 +62,8 @@ class Catching:
         for module in study.project.modules:
             for node in module.table.parents:
                 if isinstance(node, (ast.Try, ast.TryStar)) and found.ends(node, module):
+                    if _only_imports(node.body, module, study):
+                        continue
                     found.anywhere = True
                     found.functions.update(_definitions(module, node))
                     if any(isinstance(n, ast.Yield) for s in node.body for n in ast.walk(s)):
@@ -90,6 +94,30 @@ class Catching:
             return True
         again = "" if last.exc is None else _last_name(last.exc)
         return again not in {"", handler.name, "SystemExit", *caught}
+
+
+def _only_imports(body: Iterable[ast.stmt], module: Module, study: Study) -> bool:
+    """Whether a block imports what is not the project's, and runs nothing else: whatever is run
+    without being named, such as a ``forward``, is not run there."""
+    for statement in body:
+        match statement:
+            case ast.Pass() | ast.Assign(targets=[ast.Name()], value=ast.Constant()):
+                continue
+            case ast.Import(names=aliases):
+                named = [alias.name for alias in aliases]
+            case ast.ImportFrom(module=str(name), level=0):
+                named = [name]
+            case _:
+                return False
+        if any(_is_of_project(name, module, study) for name in named):
+            return False
+    return True
+
+
+def _is_of_project(name: str, module: Module, study: Study) -> bool:
+    """Whether an absolute import may mean a file of the project."""
+    known = name.partition(".")[0] in study.project.packages
+    return known or study.project.find(name, module) is not None
 
 
 def _may_be_any(name: str, module: Module) -> bool:
@@ -232,6 +260,8 @@ def _mentions(name: str, study: Study) -> Mentions:
         for mention in found:
             if study.external(mention, module):
                 continue  # torch.save is no save of the project's
+            if is_type(mention, table) or _is_asked_for(mention, table):
+                continue
             parent = table.parents[mention]
             given = table.parents[parent] if isinstance(parent, ast.keyword) else parent
             handed_on = isinstance(given, ast.Call) and given.func is not mention
@@ -239,6 +269,18 @@ def _mentions(name: str, study: Study) -> Mentions:
                 return None
             mentions.append((module, mention))
     return mentions
+
+
+def _is_asked_for(mention: ast.expr, table: NameTable) -> bool:
+    """Whether ``isinstance`` asks for a class, which makes no object of it."""
+    child: ast.AST = mention
+    parent = table.parents[mention]
+    if isinstance(parent, ast.Tuple):
+        child, parent = parent, table.parents[parent]
+    match parent:
+        case ast.Call(func=ast.Name(id="isinstance" | "issubclass"), args=[_, asked]):
+            return asked is child
+    return False
 
 
 def _leaves(block: Iterable[ast.stmt]) -> bool:

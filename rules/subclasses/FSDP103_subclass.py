@@ -16,5 +16,5 @@ def decide(site: Site, study: Study) -> Decision:
     left = forwarding_subclasses.leave_subclass(site, study)
     if site.node in study.constructors:
         return left
-    parts = staying_classes.parts_of(Class(site.definition, site.module), study)
-    return replace(left, models=parts, quiet=True) if parts else left
+    met = staying_classes.met_with(Class(site.definition, site.module), study)
+    return replace(left, models=met, quiet=True) if met else left

@@ -407,6 +407,12 @@ SAVE = "def save(net):\n    model = FSDP(net)\n    return FSDP.state_dict(model)
         "class Net:\n    def forward(self, x):\n        return save(x)\n\n\n"
         "try:\n    Net()(1)\nexcept BaseException as error:\n"
         "    if 'memory' not in str(error):\n        raise\n",
+        "class Net:\n    def forward(self, x):\n        return save(x)\n\n\n"
+        "try:\n    import example\nexcept:\n    pass\n",
+        "class Net:\n    def forward(self, x):\n        return save(x)\n\n\n"
+        "try:\n    import apex\n    apex.run()\nexcept:\n    pass\n",
+        "class Saver:\n    def __init__(self, net):\n        save(net)\n\n\n"
+        "saver: object = Saver\n\n\ntry:\n    saver(net)\nexcept:\n    pass\n",
         "ANY = (RuntimeError, SystemExit)\n\n\ntry:\n    save(net)\nexcept ANY:\n    pass\n",
         "Error = BaseException\n\n\ntry:\n    save(net)\nexcept Error:\n    pass\n",
         f"{SAFE}\n\n@safe\ndef run(net):\n    save(net)\n\n\nrun(net)\n",
@@ -425,6 +431,9 @@ SAVE = "def save(net):\n    model = FSDP(net)\n    return FSDP.state_dict(model)
         "a context by its class",
         "a subclass",
         "a method that nobody names",
+        "a method that an import of the project's may run",
+        "a method that runs behind an import",
+        "a class under another name",
         "a name for several errors",
         "another name of an error",
         "a decorator",
@@ -474,8 +483,22 @@ def test_where_errors_are_caught_a_guard_leaves_the_program(caller: str) -> None
         "try:\n    torch.save(net)\nexcept Exception:\n    pass\n",
         f"{SAFE}\n\n@safe\ndef other(net):\n    print(net)\n\n\nsave(net)\n",
         f"{SAFE}\n\nprint(safe(print), save(net))\n",
+        "class Net:\n    def forward(self, x):\n        return save(x)\n\n\n"
+        "try:\n    import apex\n    from torch import fx\n    FOUND = True\n"
+        "except:\n    FOUND = False\n",
+        "class Saver:\n    def __init__(self, net):\n        save(net)\n\n\n"
+        "def other(saver: Saver, x):\n    return isinstance(x, (Saver, int))\n\n\n"
+        "try:\n    other(None, 1)\nexcept:\n    pass\n\n\nsaver: Saver = Saver(net)\n",
     ],
-    ids=["something else", "and exits", "a function of torch", "another function", "beside it"],
+    ids=[
+        "something else",
+        "and exits",
+        "a function of torch",
+        "another function",
+        "beside it",
+        "an import of others",
+        "a class that is asked for",
+    ],
 )
 def test_an_error_that_is_heard_is_one(caller: str) -> None:
     _, text = partially(HEAD + SAVE + "\n\n" + caller)
@@ -892,3 +915,55 @@ def offload(module):
     offload = after.split("def offload(module):")[1]
     assert offload.count("raise NotImplementedError") == 2
     assert "isinstance(param, FSDPModule)" not in offload  # a parameter is none
+
+
+STAYING = """\
+class Tied(FSDP):
+    def forward(self, *args):
+        return self._fsdp_wrapped_module(*args)
+
+
+def tie(net):
+    return Tied(net{settings})
+
+
+def build(net):
+    return FSDP(net)
+
+
+"""
+CLIPS = (
+    "def clip(model):\n    if isinstance(model, FSDP):\n        return model.clip_grad_norm_(1.0)\n"
+    "    return torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)\n"
+)
+
+
+@pytest.mark.parametrize(
+    ("settings", "asking"),
+    [
+        ("", CLIPS),
+        ("", 'def clip(model):\n    return isinstance(model, FSDP) or hasattr(model, "clip")\n'),
+        (", cpu_offload=CPUOffload(offload_params=True)", ""),
+    ],
+    ids=["a test beside what goes wrong", "a test", "settings"],
+)
+def test_models_of_a_class_that_stays_hold_what_is_asked_of_either(
+    settings: str, asking: str
+) -> None:
+    """Migrated, the test would be false for them, and their gradients clipped by local norms."""
+    head = HEAD.replace("StateDictType", "CPUOffload")
+    _, text = partially(head + STAYING.replace("{settings}", settings) + asking)
+    assert "return FSDP(net)" in text
+    assert "FSDPModule" not in text
+    assert "raise " not in text
+
+
+@pytest.mark.parametrize(
+    "asking",
+    ["", "def kind(net):\n    model = FSDP(net)\n    return isinstance(model, FSDP)\n"],
+    ids=["no test", "a test of what is migrated"],
+)
+def test_a_class_that_stays_holds_no_others(asking: str) -> None:
+    _, text = partially(HEAD + STAYING.replace("{settings}", "") + asking)
+    assert "return fully_shard(net)" in text
+    assert "class Tied(FSDP)" in text

@@ -18,11 +18,19 @@ from fsdp_migrate.planning.prose import sentences
 from fsdp_migrate.syntax.trees import FUNCTIONS
 
 RULE = "FSDP406"
+COPIED = ("state_dict", "strict")  # what load_state_dict takes that assigns no tensors
+LOADED = (
+    "this stops for a sharded model, whose parameters take no plain tensors: load with "
+    "set_model_state_dict(model, state, options=StateDictOptions(full_state_dict=True))"
+)
 
 
 def decide_inner_module(site: Site, study: Study) -> Decision:
     found = study.models(site.subject, site.module)
-    if found.certain and (_asks_inner_state(site, study) or _is_saved_by_diffusers(site, study)):
+    states = list(_inner_states(site, study))
+    loads = [method for method in states if _takes_whole_tensors(*method)]
+    taken = len(states) > len(loads) or _is_saved_by_diffusers(site, study)
+    if found.certain and taken:
         return study.left(
             site,
             RULE,
@@ -43,7 +51,7 @@ def decide_inner_module(site: Site, study: Study) -> Decision:
         return _of_recursion(site, found.constructors or study.every_constructor, study)
     # Nothing but FSDP1's wrapper has that attribute: where the line runs, it is one.
     only_fsdp1s = site.attribute.attr == "_fsdp_wrapped_module" and bool(study.constructors)
-    if not found.certain and not (only_fsdp1s and not _asks_inner_state(site, study)):
+    if not found.certain and not (only_fsdp1s and not states):
         return _unwrap_any(site, found.constructors, study)
     models = found.constructors or study.every_constructor
     proposal = study.proposal()
@@ -53,7 +61,9 @@ def decide_inner_module(site: Site, study: Study) -> Decision:
     said = pretrained.PASSED_OVER if unsure else pretrained.NAMED
     for method, module in saved:
         proposal.mark(module, method, RULE, sentences(said))
-    review = said if saved else ""
+    for method, module in loads:
+        proposal.mark(module, method, RULE, sentences(LOADED))
+    review = ". ".join([said] * bool(saved) + [LOADED] * bool(loads))
     message = "the model itself"
     return study.rewritten(site, RULE, message, proposal, models=models, review=review, marked=True)
 
@@ -124,7 +134,7 @@ def _unwrap_any(site: Site, models: frozenset[Constructor], study: Study) -> Dec
         reason = "the model has an attribute module of its own, which would be taken for FSDP1's"
         help_ = "take the wrapper off by its class: model.module if it is the other one's"
         return study.left(site, RULE, reason, help_, models=models, quiet=True)
-    if not models or not named or _asks_inner_state(site, study):
+    if not models or not named or any(_inner_states(site, study)):
         return study.left(site, RULE, reason, help_, models=models)
     proposal = study.proposal()
     new = code('getattr({m}, "module", {n})', m=site.subject, n=ast.unparse(site.subject))
@@ -184,15 +194,25 @@ def _defines_module(cls: Class) -> bool:
     return False
 
 
-def _asks_inner_state(site: Site, study: Study) -> bool:
+def _inner_states(site: Site, study: Study) -> Iterator[tuple[ast.Attribute, Module]]:
     """``model.module.state_dict()``, which would quietly become the shards of the model.
 
     Also of a name, an attribute, or a function's result that ``model.module`` becomes.
     """
-    return any(
-        _is_state(*method) and not _in_context(*method, study)
-        for method in _methods_inside(site, study)
-    )
+    for method in _methods_inside(site, study):
+        if _is_state(*method) and not _in_context(*method, study):
+            yield method
+
+
+def _takes_whole_tensors(method: ast.Attribute, module: Module) -> bool:
+    """Whether ``load_state_dict`` copies into the parameters there are: sharded ones stop at what
+    is not sharded, with an error, while ``assign=True`` would put it beside them."""
+    call = module.table.parents[method]
+    if method.attr != "load_state_dict" or not isinstance(call, ast.Call):
+        return False
+    if call.func is not method or any(isinstance(a, ast.Starred) for a in call.args):
+        return False
+    return len(call.args) <= len(COPIED) and all(k.arg in COPIED for k in call.keywords)
 
 
 def _methods_inside(site: Site, study: Study) -> Iterator[tuple[ast.Attribute, Module]]:

@@ -10,13 +10,18 @@ from collections.abc import Iterator
 
 from fsdp_migrate.analysis.values import Class
 from fsdp_migrate.families.subclasses.forwarding_subclasses import is_subclass
+from fsdp_migrate.families.wrapping import vocabulary
 from fsdp_migrate.fsdp1 import api as fsdp1
 from fsdp_migrate.fsdp1 import model_values
+from fsdp_migrate.fsdp1.construct import Construct, ConstructKind
 from fsdp_migrate.fsdp1.site import Site
 from fsdp_migrate.planning.context import Study
 from fsdp_migrate.planning.model import Constructor, Decision
 from fsdp_migrate.syntax.trees import FUNCTIONS
 
+ASKED = frozenset(
+    Construct(kind, fsdp1.FSDP) for kind in (ConstructKind.ISINSTANCE, ConstructKind.HASATTR)
+)
 GIVEN = 2  # the first arguments, of which one is a static's model
 
 
@@ -69,6 +74,28 @@ def _stay(study: Study) -> Iterator[Class]:
     for site in study.found[0] if study.found is not None else ():
         if is_subclass(site) and site.node not in study.constructors:
             yield Class(site.definition, site.module)
+
+
+def met_with(cls: Class, study: Study) -> frozenset[Constructor]:
+    """The constructors whose models come where the class's do: they make its parts, or code asks
+    for FSDP1's class, or has settings of FSDP1's, that may be for either."""
+    found = study.found[0] if study.found is not None else ()
+    if any(_is_for_either(site, cls, study) for site in found):
+        return study.every_constructor
+    return parts_of(cls, study)
+
+
+def _is_for_either(site: Site, cls: Class, study: Study) -> bool:
+    around = (site.node, *site.module.table.ancestors(site.node))
+    if site.construct in ASKED:
+        call = site.node
+        if not isinstance(call, ast.Call) or cls.node in around or not call.args:
+            return False
+        return not study.models(call.args[0], site.module).certain
+    is_setting = site.construct.owner in vocabulary.SETTINGS
+    if not is_setting or site.construct.kind in {ConstructKind.IMPORT, ConstructKind.ANNOTATION}:
+        return False
+    return site.node not in study.conversions and study.constructors.keys().isdisjoint(around)
 
 
 def parts_of(cls: Class, study: Study) -> frozenset[Constructor]:
