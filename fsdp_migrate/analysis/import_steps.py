@@ -103,7 +103,11 @@ class ImportSteps:
             return
         root = target.location.parents[len(dotted) - 1]
         # A file in a package is not what is installed by its name, unless it has what is asked for.
-        read = {rest.split(".")[0]} if rest else _read_off(module, alias.asname or dotted[0])
+        read = (
+            frozenset({rest.split(".")[0]})
+            if rest
+            else _read_off(module, alias.asname or dotted[0])
+        )
         if (
             (len(dotted) > 1 and not rest)
             or not self.is_package(root)
