@@ -1,6 +1,11 @@
 """Leave optimizers whose steps fail on sharded parameters, and say of which that is not known."""
 
-from fsdp_migrate.families.parameters import failing_optimizers, optimized_models
+from fsdp_migrate.families.parameters import (
+    failing_optimizers,
+    optimized_models,
+    parameter_owners,
+    plain_states,
+)
 from fsdp_migrate.fsdp1.site import Site
 from fsdp_migrate.planning.context import Study
 from fsdp_migrate.planning.model import Decision
@@ -13,8 +18,12 @@ RULE = Rule(
         "optimizer that flattens",
         "optimizer without DTensors",
         "optimizer of another package",
+        "plain tensor of a parameter's shape",
     ),
-    finders=(Finder(30, failing_optimizers.find_failing_optimizers),),
+    finders=(
+        Finder(30, failing_optimizers.find_failing_optimizers),
+        Finder(31, plain_states.find_plain_states),
+    ),
 )
 
 
@@ -25,6 +34,14 @@ UNKNOWN = (
 
 
 def decide(site: Site, study: Study) -> Decision:
+    if site.construct == plain_states.PLAIN:
+        return study.left(
+            site,
+            RULE.code,
+            "a plain tensor of the shape of a parameter, a DTensor now: together they fail",
+            "make it with torch.zeros_like, or let the step work on p.to_local()",
+            models=parameter_owners.models_of_optimizer(site.subject, study, site.module),
+        )
     models = optimized_models.models(site.call, site.module, study)
     if site.construct == failing_optimizers.STRANGE:
         message = "kept: another package's"
