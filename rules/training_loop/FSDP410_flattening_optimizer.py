@@ -1,6 +1,11 @@
-"""Leave optimizers whose steps fail on sharded parameters."""
+"""Leave optimizers whose steps fail on sharded parameters, and say of which that is not known."""
 
-from fsdp_migrate.families.parameters import failing_optimizers, optimized_models
+from fsdp_migrate.families.parameters import (
+    failing_optimizers,
+    optimized_models,
+    parameter_owners,
+    plain_states,
+)
 from fsdp_migrate.fsdp1.site import Site
 from fsdp_migrate.planning.context import Study
 from fsdp_migrate.planning.model import Decision
@@ -9,12 +14,38 @@ from fsdp_migrate.planning.rule import Finder, Rule
 RULE = Rule(
     code="FSDP410",
     name="flattening_optimizer",
-    handles=("optimizer that flattens", "optimizer without DTensors"),
-    finders=(Finder(30, failing_optimizers.find_failing_optimizers),),
+    handles=(
+        "optimizer that flattens",
+        "optimizer without DTensors",
+        "optimizer of another package",
+        "plain tensor of a parameter's shape",
+    ),
+    finders=(
+        Finder(30, failing_optimizers.find_failing_optimizers),
+        Finder(31, plain_states.find_plain_states),
+    ),
+)
+
+
+UNKNOWN = (
+    "FSDP1 gave this optimizer flat pieces, and now it gets DTensors of the whole shape: whether "
+    "its step takes them, and trains the same where it goes by shapes, is not known"
 )
 
 
 def decide(site: Site, study: Study) -> Decision:
+    if site.construct == plain_states.PLAIN:
+        return study.left(
+            site,
+            RULE.code,
+            "a plain tensor of the shape of a parameter, a DTensor now: together they fail",
+            "make it with torch.zeros_like, or let the step work on p.to_local()",
+            models=parameter_owners.models_of_optimizer(site.subject, study, site.module),
+        )
+    models = optimized_models.models(site.call, site.module, study)
+    if site.construct == failing_optimizers.STRANGE:
+        message = "kept: another package's"
+        return study.kept_as_is(site, RULE.code, message, models=models, review=UNKNOWN)
     reason = "LBFGS flattens parameters, which fails on sharded ones of the whole shape"
     if site.construct == failing_optimizers.UNSUPPORTED:
         reason = "the first step of this optimizer fails on sharded parameters"
@@ -23,5 +54,5 @@ def decide(site: Site, study: Study) -> Decision:
         RULE.code,
         reason,
         "take another optimizer",
-        models=optimized_models.models(site.call, site.module, study),
+        models=models,
     )

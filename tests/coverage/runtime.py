@@ -1518,6 +1518,20 @@ ROWS = (
         "FSDP410",
         "an optimizer of bitsandbytes, with parameters that are picked",
     ),
+    left(
+        "7.3",
+        "torch.zeros(p.shape) in the step of an optimizer of the project's own",
+        "left",
+        "FSDP410",
+        "an optimizer of the project's own that makes plain tensors",
+    ),
+    review(
+        "7.3",
+        "optimizers of other packages of which nothing is known: DistributedShampoo",
+        "kept, with a marker",
+        "FSDP410",
+        "an optimizer of another package, in a function that is given the parameters",
+    ),
     unseen("7.3", "view(-1), flatten elsewhere", "loud on uneven shards"),
     unseen("7.3", ".numpy(), .tolist(), torch.allclose", "loud"),
     review(

@@ -125,3 +125,34 @@ def test_a_class_that_no_model_is_made_of_stays() -> None:
 def test_what_nobody_knows_is_marked() -> None:
     after = run("return self.made_elsewhere.forward(x)")["net.py"]
     assert "TODO(fsdp-migrate FSDP409): This was a call of its forward" in after
+
+
+@pytest.mark.parametrize("fallback", ["None", "torch.nn.Identity()"])
+def test_a_compiled_extension_is_a_module_of_pythons_and_stays(fallback: str) -> None:
+    """Nobody can call one; unless what is there otherwise is a module of torch's."""
+    source = f"""\
+import torch
+from torch import nn
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+from torch.distributed.fsdp.wrap import size_based_auto_wrap_policy
+from torch.utils.cpp_extension import load
+
+
+class Repeat(nn.Module):
+    def __init__(self):
+        super().__init__()
+        try:
+            self.kernel = load(name="repeat", sources=["repeat.cpp"])
+        except Exception:
+            self.kernel = {fallback}
+        self.layer = nn.Linear(4, 4)
+
+    def forward(self, x):
+        return self.layer.forward(self.kernel.forward(x))
+
+
+model = FSDP(Repeat(), auto_wrap_policy=size_based_auto_wrap_policy)
+"""
+    after = migrate({"example.py": source})[1]["example.py"]
+    assert "self.layer(self.kernel" in after
+    assert ("self.kernel.forward(x)" in after) == (fallback == "None")

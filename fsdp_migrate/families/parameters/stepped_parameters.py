@@ -37,7 +37,7 @@ def find_stepped(study: Study, module: Module) -> Iterator[Site]:
             continue
         target, region, whole = loop
         names = {n for n in names_in(target) if _has_gradient(n, region)}
-        optimizer = _own_optimizer(call, module, study) if names else None
+        optimizer = own_optimizer(call, module, study) if names else None
         if optimizer is None or not models_of_optimizer(optimizer, study, module):
             continue
         for node, construct in uses_of_variables(whole, names, region):
@@ -58,7 +58,7 @@ def _has_gradient(name: str, region: Sequence[ast.AST]) -> bool:
     )
 
 
-def _own_optimizer(node: ast.expr, module: Module, study: Study) -> ast.expr | None:
+def own_optimizer(node: ast.expr, module: Module, study: Study) -> ast.expr | None:
     """``self`` in a method of a class of optimizers, where ``node`` stands in one."""
     cls = enclosing_models.class_of(node, module)
     method = enclosing_function(module, node)

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from fsdp_migrate.analysis.module import Module
-from fsdp_migrate.analysis.values import Class, Made
+from fsdp_migrate.analysis.values import Class, Constant, Made
 from fsdp_migrate.families.training_loop.gathered_roots import runs_of
 from fsdp_migrate.families.wrapping import enclosing_models, model_contents, policies
 from fsdp_migrate.families.wrapping.named_units import named_units
@@ -28,6 +28,7 @@ from fsdp_migrate.syntax.trees import FUNCTIONS, position
 PART = Construct.parse("forward of a part")
 POLICY = "auto_wrap_policy"
 CONTAINERS = frozenset(f"torch.nn.{n}" for n in ("ModuleList", "ModuleDict", "Sequential"))
+EXTENSION = "torch.utils.cpp_extension."
 DEEPEST = 3  # names between a part and the model
 
 
@@ -83,7 +84,8 @@ def _whole(
 
 
 def is_no_module(part: ast.expr, study: Study) -> bool:
-    """Whether all that the project sets under the name of a part are objects of plain classes."""
+    """Whether all that the project sets under the name of a part are objects of plain classes, or
+    compiled extensions, which are Python modules: nobody can call one."""
     name = part.attr if isinstance(part, ast.Attribute) else ""
     values = [
         value
@@ -93,9 +95,15 @@ def is_no_module(part: ast.expr, study: Study) -> bool:
         if store.attr == name and isinstance(assigned := module.table.parents[store], ast.Assign)
         for value in study.values(assigned.value, module)
     ]
-    return bool(values) and all(
-        isinstance(v, Made) and isinstance(v.callee, Class) and not is_module(v.callee, study)
-        for v in values
+    given = [v for v in values if not (isinstance(v, Constant) and v.value is None)]
+    return bool(given) and all(
+        isinstance(v, Made)
+        and (
+            not is_module(v.callee, study)
+            if isinstance(v.callee, Class)
+            else v.made_by.startswith(EXTENSION)
+        )
+        for v in given
     )
 
 
