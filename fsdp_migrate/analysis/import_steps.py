@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -119,13 +119,13 @@ class ImportSteps:
             sure = sure and not ((later or name == "*") and self.is_package(root))
             yield Step(root, False, sure, self._chain(root, asked), target.path.parent)
 
-    def _has(self, module: Module, names: frozenset[str], seen: set[Module]) -> bool:
+    def _has(self, module: Module, names: Collection[str], seen: set[Module]) -> bool:
         """Whether a file binds one of ``names``, itself or by a star that it imports from a file of
         its own package."""
         if module in seen:
             return False
         seen.add(module)
-        if not names.isdisjoint(module.table.module.bindings):
+        if any(name in module.table.module.bindings for name in names):
             return True
         for statement in module.table.import_statements:
             match statement:

@@ -7,6 +7,7 @@ from fsdp_migrate.families.checkpoints import (
     expressed_settings,
     loaded_states,
     other_wrappers,
+    own_states,
     settings_in_force,
     state_dict_settings,
     training_order,
@@ -42,6 +43,9 @@ def decide(site: Site, study: Study) -> Decision:
     held = sharded_inside(site.subject, site.module, study)
     found = study.models(site.subject, site.module)
     models = held.constructors or found.constructors
+    if isinstance(site.node, ast.Call) and own_states.is_converted(site.node, site.module, study):
+        message = "kept: an optimizer's, which loads what FSDP1's functions give"
+        return study.kept_as_is(site, RULE.code, message, models=models)
     setting = settings_in_force.setting_at(site.node, site.module, models, study)
     setting = state_dict_settings.effective_setting(setting, models, study)
     if own := state_dict_settings.kept_own(setting, site, RULE.code, models, study):

@@ -2,6 +2,7 @@
 
 import ast
 
+from fsdp_migrate.families.precision import half_models
 from fsdp_migrate.fsdp1.construct import ConstructKind
 from fsdp_migrate.fsdp1.site import Site
 from fsdp_migrate.planning.context import Study
@@ -25,6 +26,11 @@ RULE = Rule(
 
 
 EVERY = "this is true of every GradScaler now, also of one that is for another model"
+REFUSED = (
+    "a model is cast to float16 before it is sharded, and so are its gradients, which GradScaler "
+    "refuses to unscale where ShardedGradScaler did: keep the parameters in float32 and cast them "
+    "by MixedPrecisionPolicy(param_dtype=torch.float16)"
+)
 ARGUMENTS = (
     "device",
     "init_scale",
@@ -63,10 +69,11 @@ def decide(site: Site, study: Study) -> Decision:
     group = bound.pop("process_group", None)
     choice = module.table.parents[call]
     other = _same(call, choice, bound, device, site, study) if not further else None
+    refused = REFUSED if half_models.may_be_half(models, study) else ""
     if other is not None:
         proposal.replace(module, of_kind(choice, ast.IfExp), code("{o}", o=other))
         message = "GradScaler, as for other models"
-        review = _other_ranks(group, study)
+        review = "; ".join(filter(None, (_other_ranks(group, study), refused)))
         return study.rewritten(site, RULE.code, message, proposal, models=models, review=review)
     first = [code("{d}", d=device)] if device is not None else []
     if not first and not further:
@@ -79,6 +86,7 @@ def decide(site: Site, study: Study) -> Decision:
         over = code(", process_group={g}", g=group) if group is not None else code("")
         proposal.replace(module, call, code("{s}({a}{g})", s=scaler, a=arguments, g=over))
         return study.rewritten(site, RULE.code, AGREEING.name, proposal, models=models)
+    review = "; ".join(filter(None, (review, refused)))
     torch = proposal.module_name(module, "torch", "torch", site.reference)
     proposal.replace(module, call, code("{t}.amp.GradScaler({a})", t=torch, a=arguments))
     return study.rewritten(

@@ -137,7 +137,7 @@ def _uses(name: str, study: Study, module: Module, *, all_of_them: bool = False)
             continue
         if len(call.args) != (name == TAKEN) or call.keywords:
             continue
-        if not _is_optimizer(attribute.value, module, study) or _is_converted(call, module, study):
+        if not _is_optimizer(attribute.value, module, study) or is_converted(call, module, study):
             continue
         use = _use(call, attribute.value, module, study)
         if optimizer_states.kinds(study.values(use.optimizer, module), study).is_empty:
@@ -193,7 +193,7 @@ def _is_known(use: Use, module: Module, study: Study) -> bool:
     )
 
 
-def _is_converted(call: ast.Call, module: Module, study: Study) -> bool:
+def is_converted(call: ast.Call, module: Module, study: Study) -> bool:
     """Whether FSDP1's functions take the state, or made it, here or under the name that is given.
     ``state = FSDP.optim_state_dict_to_load(...)`` answers for ``optimizer.load_state_dict(state)``.
     """
