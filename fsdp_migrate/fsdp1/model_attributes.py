@@ -52,7 +52,7 @@ def methods(
         surely = has_fsdp and (
             attribute.attr in fsdp1.UNMISTAKABLE or _is_strategy(attribute, module, tracer)
         )
-        if surely and all(isinstance(v, (Computed, Unknown)) for v in found):
+        if surely and all(isinstance(v, (Computed, Unknown)) or _is_taken(v) for v in found):
             known = True
         known = known or tracer.shown(attribute.value, module) is True
         doubt = ""
@@ -78,6 +78,11 @@ def methods(
         yield Site(construct, module, node, attribute, attribute.value, doubt)
     yield from _fields(tracer, module, has_fsdp=has_fsdp)
     yield from _replaced(tracer, module)
+
+
+def _is_taken(value: object) -> bool:
+    """Whether a value is what ``next`` or ``getattr`` gives, of which nothing is known."""
+    return isinstance(value, Made) and value.made_by in {"builtins.next", "builtins.getattr"}
 
 
 def _is_of_another_class(

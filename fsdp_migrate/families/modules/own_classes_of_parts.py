@@ -29,6 +29,9 @@ from fsdp_migrate.syntax.trees import FUNCTIONS
 # What gives the parts of a module one by one, with their names or places or without.
 GOING_OVER = frozenset({"enumerate", "iter", "list", "reversed", "tuple", "zip"})
 PARTS = frozenset({"children", "items", "named_children", "values"})
+# What gives one of them, or all.
+TAKING = frozenset({"dict", "getattr", "iter", "list", "next", "reversed", "tuple"})
+ASKED = PARTS | {"get_submodule", "modules", "named_modules"}
 DEPTH = 4
 # Other engines, whose objects no FSDP1 model is made of.
 ENGINES = frozenset({"accelerate", "apex", "deepspeed", "fairscale", "horovod", "torch_xla"})
@@ -49,7 +52,7 @@ def whole_of(
             elif definition.kind is Bound.PARAMETER and depth < DEPTH:
                 for given, where in _given_for(definition.node, study, module):
                     found |= _held_by(given, study, where, depth - 1)
-    elif isinstance(subject, (ast.Attribute, ast.Subscript)):
+    elif _holder(subject) is not None:
         found |= _held_by(subject, study, module, depth)
     return frozenset(found)
 
@@ -101,6 +104,8 @@ def _gone_over(node: ast.expr, of: Bound) -> Iterator[ast.expr]:
                 yield owner
         case ast.Attribute() | ast.Subscript():
             yield node
+        case ast.Call() if of is Bound.ASSIGN and _holder(node) is not None:
+            yield node
         case ast.Name() if of is Bound.ELEMENT:
             yield node
 
@@ -109,13 +114,26 @@ def _held_by(node: ast.expr, study: Study, module: Module, depth: int) -> frozen
     """The models that a path leads into, from one of them or from ``self``."""
     if study.values(node, module) and study.traced(node, module):
         return study.models(node, module).constructors
-    while isinstance(node, (ast.Attribute, ast.Subscript)):
-        node = node.value
+    while (holder := _holder(node)) is not None:
+        node = holder
         if study.traced(node, module):
             return study.models(node, module).constructors
     if exact_classes.is_own(node, study, module):
         return study.every_constructor
     return whole_of(node, study, module, depth - 1) if isinstance(node, ast.Name) else frozenset()
+
+
+def _holder(part: ast.expr) -> ast.expr | None:
+    """``model.blocks`` of ``model.blocks[0]`` and ``list(model.blocks)``, ``model`` of
+    ``model.children()`` and ``getattr(model, name)``."""
+    match part:
+        case ast.Attribute(value=holder) | ast.Subscript(value=holder):
+            return holder
+        case ast.Call(func=ast.Name(id=name), args=[holder, *_]) if name in TAKING:
+            return holder
+        case ast.Call(func=ast.Attribute(value=holder, attr=name)) if name in ASKED:
+            return holder
+    return None
 
 
 def may_be_unit(cls: Value, models: Iterable[Constructor], study: Study) -> bool:

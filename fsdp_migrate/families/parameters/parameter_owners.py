@@ -14,7 +14,7 @@ from fsdp_migrate.analysis.module import Module
 from fsdp_migrate.analysis.tracing.project_index import ADDING
 from fsdp_migrate.analysis.values import Class, Computed, Made, Unknown
 from fsdp_migrate.families.parameters.elements import lists_of
-from fsdp_migrate.families.parameters.listed_parameters import parameters_in
+from fsdp_migrate.families.parameters.listed_parameters import ITEMS, parameters_in
 from fsdp_migrate.families.parameters.own_parameters import models_of_self
 from fsdp_migrate.families.parameters.parameter_loops import METHODS
 from fsdp_migrate.families.training_loop import early_optimizers
@@ -263,6 +263,12 @@ def _is_optimizer(node: ast.expr, study: Study, module: Module) -> bool:
 
 def models_of_list(node: ast.expr, study: Study, module: Module) -> frozenset[Constructor]:
     """The models whose parameters or gradients a list holds; any function may have made it."""
+    match node:
+        case ast.Call(
+            func=ast.Attribute(value=ast.Attribute(value=owner, attr="state"), attr=attr)
+        ):
+            if attr in ITEMS:  # of an optimizer
+                return models_of_optimizer(owner, study, module)
     found: set[Constructor] = set()
     for held, where in parameters_in(node, study, module):
         if isinstance(held, ast.Subscript):

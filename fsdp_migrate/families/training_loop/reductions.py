@@ -109,7 +109,8 @@ def _is_on_lines(call: ast.Call, part: ast.AST) -> bool:
 
 
 def reduced_parts(node: ast.expr, names: Collection[str]) -> list[ast.expr]:
-    """``p.grad`` of ``p.grad.detach().float() ** 2``; nothing where no variable is left."""
+    """``p.grad`` of ``p.grad.detach().float() ** 2``, and an optimizer's ``state[p]["exp_avg"]``,
+    which is sharded as ``p``; nothing where no variable is left."""
     match node:
         case ast.Name(id=name):
             return [node] if name in names else []
@@ -122,6 +123,10 @@ def reduced_parts(node: ast.expr, names: Collection[str]) -> list[ast.expr]:
             if isinstance(inner, ast.Name):
                 return [node] if inner.id in names else []
             return reduced_parts(inner, names) if attr in PARTS else []
+        case ast.Subscript(value=ast.Attribute(attr="state"), slice=ast.Name(id=name)):
+            return [node] if name in names else []  # of an optimizer
+        case ast.Subscript(value=state, slice=ast.Constant(value=str())):
+            return [node] if reduced_parts(state, names) else []
         case ast.Call(func=ast.Attribute(value=ast.Name(id="torch"), attr=attr), args=[first, *_]):
             return reduced_parts(first, names) if attr in ELEMENTWISE else []
         case ast.Call(func=ast.Attribute(value=value, attr=attr)):
