@@ -126,6 +126,15 @@ def _makes_an_object(node: ast.expr) -> bool:
     return isinstance(node, ast.Call) and last_name(node.func)[:1].isupper()
 
 
+def _chosen(node: ast.IfExp | ast.BoolOp | ast.NamedExpr) -> list[ast.expr]:
+    match node:
+        case ast.IfExp():
+            return [node.body, node.orelse]
+        case ast.BoolOp():
+            return node.values
+    return [node.value]
+
+
 def reason(node: ast.expr) -> str:
     """Why what comes of an expression is not known: by the function in it, if there is one."""
     inner = node
@@ -196,10 +205,9 @@ class Ways:
                 is_other = self.others.search(last_name(called))  # build_optimizer(model)
                 if not is_other and (taken or not _makes_an_object(node)):
                     inner = self._given(node, called, module)
-            case ast.IfExp(body=body, orelse=orelse):
-                return any(self.carry(e, module, depth - 1, taken=taken) for e in (body, orelse))
-            case ast.BoolOp(values=parts):
-                return any(self.carry(e, module, depth - 1, taken=taken) for e in parts)
+            case ast.IfExp() | ast.BoolOp() | ast.NamedExpr():
+                ways = self.hold if self.by_text else self.carry
+                return any(ways(e, module, depth - 1, taken=taken) for e in _chosen(node))
             case ast.Attribute(value=owner) | ast.Subscript(value=owner):
                 taken = True
                 inner = [] if self.wanted(owner, module) else [owner]  # model.head
@@ -211,8 +219,8 @@ class Ways:
         if names and all(name.startswith(OTHER_LIBRARIES) for name in names):
             return []
         given = given_arguments(call)
-        if isinstance(called, ast.Call):
-            return [*given, called]  # partial(passed, model)()
+        if isinstance(called, (ast.Call, ast.Lambda)):
+            return [*given, called]  # partial(passed, model)(), (lambda: model)()
         if not isinstance(called, ast.Attribute):
             return given
         owner = self.tracer.evaluate(called.value, module)

@@ -32,6 +32,8 @@ from fsdp_migrate.families.parameters.parameter_loops import METHODS
 from fsdp_migrate.families.parameters.parameter_owners import (
     GROUPS,
     models_of_optimizer,
+    sharded,
+    with_holders,
 )
 from fsdp_migrate.families.training_loop import early_optimizers
 from fsdp_migrate.families.wrapping import stored_models
@@ -110,7 +112,7 @@ def places(study: Study) -> list[NotFollowed]:
     ways = _ways(study)
     for module in study.project.modules:
         unfollowed_here = _unfollowed(module, study, ways)
-        parameters = hidden_parameters(module, ways.parameters, sites)
+        parameters = hidden_parameters(module, study, ways.parameters, sites)
         for node, why in (*unfollowed_here, *parameters):
             line, _ = module.position(node)
             key = module, why, line if why in BY_LINE else 0
@@ -152,7 +154,8 @@ def _is_part(study: Study, node: ast.expr, module: Module) -> bool:
     made = [v.callee for v in study.values(node, module) if isinstance(v, Made)]
     if made and not any(_is_module(each, study) for each in made):
         return False
-    return bool(own_classes_of_parts.whole_of(node, study, module))
+    holders = (sharded(each, module, study) for each in with_holders(node))
+    return any(holders) or bool(own_classes_of_parts.whole_of(node, study, module))
 
 
 def _is_module(callee: External | Class | None, study: Study) -> bool:
@@ -199,7 +202,8 @@ def _parts(module: Module, study: Study) -> Iterator[tuple[ast.expr, str]]:
         def is_part(node: ast.expr, where: Module, asked: ast.expr = asked) -> bool:
             return own_classes.concerns(node, asked, study, where, module) == ""
 
-        if why := unfollowed.made_of(is_part, subject, module, study.tracer):
+        ways = unfollowed.Ways(is_part, study.tracer, by_text=True)
+        if not is_part(subject, module) and (why := ways.made_of(subject, module)):
             yield subject, why
 
 

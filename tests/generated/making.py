@@ -195,7 +195,8 @@ def _unsaid(made: Case, result: Result, after: Mapping[str, str]) -> list[str]:
             inside = range(statement.lineno, (statement.end_lineno or statement.lineno) + 1)
             if not left.isdisjoint(names_in(statement)):
                 continue  # it goes on with what is left
-            is_said = not decided.isdisjoint(inside) or any(each.line in inside for each in told)
+            is_said = not decided.isdisjoint(inside)
+            is_said = is_said or any(each.line in {*inside, made.hidden.line} for each in told)
             is_said = is_said or (takes_settings and _is_setting(head))
             if kept[head] > may_stay and not is_said:
                 found.append(f"{path}:{statement.lineno}: {head}")

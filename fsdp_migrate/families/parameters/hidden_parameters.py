@@ -9,6 +9,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Container, Iterator
 from dataclasses import dataclass
+from functools import partial
 
 from fsdp_migrate.analysis.module import Module
 from fsdp_migrate.analysis.values import Class, External, Function, Made, Unknown, Value
@@ -34,9 +35,9 @@ from fsdp_migrate.syntax.scopes import Kind
 from fsdp_migrate.syntax.trees import walk
 
 ASKED = SHAPES | COUNTS | OF_WHOLE | STORAGES | REDUCING | PARTS | {"data_ptr", "element_size"}
-# Functions that are given a parameter, what is a part of it, or a list of some.
-ASKING = NORMS | REDUCERS | clips.SINGLY
-ASKING |= {name.rpartition(".")[2] for name in clips.TORCH_CLIP | vectors.FUNCTIONS}
+TAKING_LISTS = clips.SINGLY | {
+    name.rpartition(".")[2] for name in clips.TORCH_CLIP | vectors.FUNCTIONS
+}
 OF_LISTS = "_foreach_"
 # What builtins hand on of what they are given; of all others the result is something new.
 HANDING_ON = frozenset({"next", "iter", "list", "tuple", "set", "dict", "zip", "enumerate", "vars"})
@@ -48,12 +49,14 @@ DEEP = 4  # expressions and names that lead to one another
 
 
 def hidden_parameters(
-    module: Module, ways: ParameterWays, sites: Container[ast.AST | None]
+    module: Module, study: Study, ways: ParameterWays, sites: Container[ast.AST | None]
 ) -> Iterator[tuple[ast.expr, str]]:
     """What is measured, changed or gone over outside of sites, and may be a parameter or a list of
     some, with what is not followed on the way."""
-    for node in dict.fromkeys(_asked(module)):
-        if not ways.hands_on(node, module) or ways.wanted(node, module):
+    single = {node: partial(is_parameter, study) for node in _measured(module)}
+    lists = {node: ways.wanted for node in _gone_over(module) if node not in single}
+    for node, is_seen in (single | lists).items():
+        if not ways.hands_on(node, module) or is_seen(node, module):
             continue
         if any(parent in sites for parent in module.table.ancestors(node)):
             continue
@@ -63,25 +66,40 @@ def hidden_parameters(
 
 def are_parameters(study: Study, node: ast.expr, module: Module) -> bool:
     """Whether an expression is a variable for parameters of a sharded model, or a list of some."""
-    lists = (node, module), *lists_of(node, study, module)
+    return bool(models_of_list(node, study, module)) or is_parameter(study, node, module)
+
+
+def is_parameter(study: Study, node: ast.expr, module: Module) -> bool:
+    """Whether an expression is a variable for one of a sharded model's parameters."""
+    lists = lists_of(node, study, module)
     return any(models_of_list(each, study, where) for each, where in lists)
 
 
-def _asked(module: Module) -> Iterator[ast.expr]:
-    """What has numbers, memory or a gradient taken of it, is changed in place, or gone over to do
-    so."""
+def _measured(module: Module) -> Iterator[ast.expr]:
+    """What has numbers, memory or a gradient taken of it, or is changed in place."""
     table = module.table
-    names = {n for n in table.attributes_by_name.names if n in ASKED or _changes(n)}
-    for attribute in table.attributes_by_name.of(names):
+    for attribute in table.attributes_by_name.of(_names(module)):
         yield _whole(attribute.value)
+    for call in table.calls_by_name.of(NORMS | REDUCERS):
+        yield from map(_whole, given_arguments(call))
+
+
+def _gone_over(module: Module) -> Iterator[ast.expr]:
+    """Lists of what is measured or changed, in a loop or by a function of torch's."""
+    table, names = module.table, _names(module)
     calls = table.calls_by_name
-    for call in calls.of(ASKING | {n for n in calls.names if n.startswith(OF_LISTS)}):
+    for call in calls.of(TAKING_LISTS | {n for n in calls.names if n.startswith(OF_LISTS)}):
         yield from map(_whole, given_arguments(call))
     for loop in table.loops:
         found = loop_over(loop.iter, module)
         region = found[1] if found is not None else ()
         if any(getattr(node, "attr", "") in names for part in region for node in walk(part)):
             yield loop.iter
+
+
+def _names(module: Module) -> set[str]:
+    found = module.table.attributes_by_name.names
+    return {name for name in found if name in ASKED or _changes(name)}
 
 
 def _changes(name: str) -> bool:
@@ -143,16 +161,6 @@ class ParameterWays(Ways):
         is_own = isinstance(node, ast.expr) and not _is_measured(node)
         return is_own and self.wanted(of_kind(node, ast.expr), value.module)
 
-    def _carry(self, node: ast.expr, module: Module, depth: int, taken: bool) -> bool:
-        match node:
-            case ast.IfExp(body=body, orelse=orelse):
-                return any(self.hold(e, module, depth - 1, taken=taken) for e in (body, orelse))
-            case ast.BoolOp(values=parts):
-                return any(self.hold(e, module, depth - 1, taken=taken) for e in parts)
-            case ast.NamedExpr(value=given):
-                return self.hold(given, module, depth - 1, taken=taken)
-        return super()._carry(node, module, depth, taken)
-
     def _given(self, call: ast.Call, called: ast.expr, module: Module) -> list[ast.expr]:
         return super()._given(call, called, module) if self._may_give_back(call, module) else []
 
@@ -160,6 +168,8 @@ class ParameterWays(Ways):
         """Whether a call may give what it was given: a function of the project's does where it is
         not followed, what computes does not."""
         called = call.func
+        if isinstance(called, ast.Lambda):
+            return True
         if isinstance(called, ast.Attribute) and isinstance(called.value, WRITTEN):
             return True
         for function in self.tracer.evaluate(called, module):

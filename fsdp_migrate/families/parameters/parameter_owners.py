@@ -278,7 +278,7 @@ def models_of_list(node: ast.expr, study: Study, module: Module) -> frozenset[Co
             )
             continue
         for one in _one_by_one(held.value, where, study):
-            for model in _with_holders(one):
+            for model in with_holders(one):
                 own = sharded(model, where, study)
                 if own and not is_gathered(held.value, study, where):
                     found |= own
@@ -297,7 +297,7 @@ def _one_by_one(node: ast.expr, module: Module, study: Study) -> Iterator[ast.ex
                     yield from value.node.elts
 
 
-def _with_holders(model: ast.expr) -> Iterator[ast.expr]:
+def with_holders(model: ast.expr) -> Iterator[ast.expr]:
     """``model.encoder``, and ``model``: its parts' parameters are sharded as its own are."""
     yield model
     while isinstance(model, (ast.Attribute, ast.Subscript)):
