@@ -2,7 +2,6 @@
 
 from dataclasses import replace
 
-from fsdp_migrate.analysis.values import Class
 from fsdp_migrate.families.subclasses import forwarding_subclasses, staying_classes
 from fsdp_migrate.fsdp1.site import Site
 from fsdp_migrate.planning.context import Study
@@ -16,5 +15,5 @@ def decide(site: Site, study: Study) -> Decision:
     left = forwarding_subclasses.leave_subclass(site, study)
     if site.node in study.constructors:
         return left
-    met = staying_classes.met_with(Class(site.definition, site.module), study)
+    met = staying_classes.met_with(site, study)
     return replace(left, models=met, quiet=True) if met else left

@@ -967,3 +967,16 @@ def test_a_class_that_stays_holds_no_others(asking: str) -> None:
     _, text = partially(HEAD + STAYING.replace("{settings}", "") + asking)
     assert "return fully_shard(net)" in text
     assert "class Tied(FSDP)" in text
+
+
+@pytest.mark.parametrize(
+    ("given", "holds"), [("mixed_precision=mp", True), ("mixed_precision=other", False)]
+)
+def test_settings_that_a_class_that_stays_has_as_well_hold_theirs(given: str, holds: bool) -> None:
+    """FSDP1's constructor, which the class calls, takes no policy of FSDP2's."""
+    head = HEAD.replace("StateDictType", "MixedPrecision")
+    made = "mp = MixedPrecision(param_dtype=torch.bfloat16)\n\n\n"
+    source = head + made + STAYING.replace("{settings}", f", {given}")
+    _, text = partially(source.replace("FSDP(net)", "FSDP(net, mixed_precision=mp)"))
+    assert ("return FSDP(net, mixed_precision=mp)" in text) is holds
+    assert ("mp = MixedPrecision(" in text) is holds

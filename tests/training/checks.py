@@ -168,6 +168,20 @@ def raised(call: Callable[[], object]) -> str:
 
 
 @check
+def a_plain_state_stops_at_a_sharded_parameter() -> None:
+    """Also where a forward left parameters gathered, and where names may be missing."""
+    for options in ({}, {"reshard_after_forward": False}):
+        for model in (sharded(**options), fully_shard(Net(), **options)):
+            plain = {n: torch.zeros(p.shape) for n, p in model.named_parameters()}
+            before = whole(model)
+            for strict in (True, False):
+                evaluate(model)
+                assert raised(partial(model.load_state_dict, plain, strict)) == "RuntimeError"
+            after = whole(model)
+            assert all(torch.equal(after[n], before[n]) for n in before)
+
+
+@check
 def an_optimizer_built_after_an_evaluation_trains_everything() -> None:
     for function in (support.reshard_parameters, lambda model: None):
         model = sharded()

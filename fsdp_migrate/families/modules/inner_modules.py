@@ -206,10 +206,12 @@ def _inner_states(site: Site, study: Study) -> Iterator[tuple[ast.Attribute, Mod
 
 def _takes_whole_tensors(method: ast.Attribute, module: Module) -> bool:
     """Whether ``load_state_dict`` copies into the parameters there are: sharded ones stop at what
-    is not sharded, with an error, while ``assign=True`` would put it beside them."""
+    is not sharded, with an error. What other arguments do is not known, as ``assign=True``."""
     call = module.table.parents[method]
     if method.attr != "load_state_dict" or not isinstance(call, ast.Call):
         return False
+    if any(isinstance(around, ast.Try) for around in module.table.ancestors(call)):
+        return False  # which may go on without the state
     if call.func is not method or any(isinstance(a, ast.Starred) for a in call.args):
         return False
     return len(call.args) <= len(COPIED) and all(k.arg in COPIED for k in call.keywords)

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 
 from fsdp_migrate.analysis.values import Class
 from fsdp_migrate.families.subclasses.forwarding_subclasses import is_subclass
+from fsdp_migrate.families.subclasses.subclass_instances import class_at, instance_calls
 from fsdp_migrate.families.wrapping import vocabulary
 from fsdp_migrate.fsdp1 import api as fsdp1
 from fsdp_migrate.fsdp1 import model_values
@@ -76,25 +77,40 @@ def _stay(study: Study) -> Iterator[Class]:
             yield Class(site.definition, site.module)
 
 
-def met_with(cls: Class, study: Study) -> frozenset[Constructor]:
-    """The constructors whose models come where the class's do: they make its parts, or code asks
-    for FSDP1's class, or has settings of FSDP1's, that may be for either."""
+def met_with(site: Site, study: Study) -> frozenset[Constructor]:
+    """The constructors whose models come where those of the class at a site do: they make its
+    parts, or code asks for FSDP1's class, or has settings of FSDP1's, that may be for either."""
+    given = frozenset(_given(site, study))
     found = study.found[0] if study.found is not None else ()
-    if any(_is_for_either(site, cls, study) for site in found):
+    if any(_is_for_either(each, site.definition, given, study) for each in found):
         return study.every_constructor
-    return parts_of(cls, study)
+    return parts_of(class_at(site), study)
 
 
-def _is_for_either(site: Site, cls: Class, study: Study) -> bool:
+def _given(site: Site, study: Study) -> Iterator[ast.AST]:
+    """Where the values are made that instances of the class are given."""
+    for call, module in instance_calls(site, study):
+        for argument in (*call.args, *(keyword.value for keyword in call.keywords)):
+            for value in study.values(argument, module):
+                node = getattr(value, "node", None)
+                if node is not None:
+                    yield node
+
+
+def _is_for_either(
+    site: Site, definition: ast.ClassDef, given: frozenset[ast.AST], study: Study
+) -> bool:
     around = (site.node, *site.module.table.ancestors(site.node))
     if site.construct in ASKED:
         call = site.node
-        if not isinstance(call, ast.Call) or cls.node in around or not call.args:
+        if not isinstance(call, ast.Call) or definition in around or not call.args:
             return False
         return not study.models(call.args[0], site.module).certain
     is_setting = site.construct.owner in vocabulary.SETTINGS
     if not is_setting or site.construct.kind in {ConstructKind.IMPORT, ConstructKind.ANNOTATION}:
         return False
+    if site.node in given:
+        return True
     return site.node not in study.conversions and study.constructors.keys().isdisjoint(around)
 
 
