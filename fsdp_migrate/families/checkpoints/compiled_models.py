@@ -112,10 +112,12 @@ def _has_compiled_names(
             if not _is_beside(given, where, model, module):
                 return True
             continue
-        inside = part_paths.places(given, where, study)
-        for each in models:
-            if each.has_module and part_paths.shared(
-                inside, part_paths.places(each.wrapped, each.module, study)
+        here, inside = enclosing_function(where, given), part_paths.places(given, where, study)
+        for each in (each for each in models if each.has_module):
+            wrapped = part_paths.places(each.wrapped, each.module, study)
+            if any(
+                part_paths.is_one_object(value, here, where, study)
+                for value in part_paths.shared(inside, wrapped)
             ):
                 return True
     return False
