@@ -126,6 +126,13 @@ def _makes_an_object(node: ast.expr) -> bool:
     return isinstance(node, ast.Call) and last_name(node.func)[:1].isupper()
 
 
+def _is_path(node: ast.expr) -> bool:
+    """Whether an expression leads to something by names and keys alone, as rules read it."""
+    while isinstance(node, (ast.Attribute, ast.Subscript)):
+        node = node.value
+    return isinstance(node, ast.Name)
+
+
 def _chosen(node: ast.IfExp | ast.BoolOp | ast.NamedExpr) -> list[ast.expr]:
     match node:
         case ast.IfExp():
@@ -187,7 +194,7 @@ class Ways:
             assigned = [d for d in definitions(node, module) if d.kind is Kind.ASSIGN]
             written = [d.value for d in assigned if d.value is not None]
             origins += [(each, module) for each in (node, *written)]
-        return origins
+        return [each for each in origins if not (self.by_text and _is_path(each[0]))]
 
     def carry(self, node: ast.expr, module: Module, depth: int, *, taken: bool = False) -> bool:
         """Whether it goes into an expression that is not followed, and may come out of it."""

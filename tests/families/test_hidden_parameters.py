@@ -117,6 +117,66 @@ def test_what_a_rule_answers_is_not_named_as_well() -> None:
     assert given not in after["train.py"]
 
 
+@pytest.mark.parametrize("made", [SHARDED, PLAIN])
+def test_a_list_that_map_is_given(made: str) -> None:
+    program = f"""
+model = {made}
+grads = [p.grad for p in model.parameters()]
+total = 0 + torch.stack(list(map(torch.norm, elsewhere.passed(grads)))).sum()
+"""
+    result, _ = migrate({"train.py": TOP + program})
+    named = ["what passed() does with a model is not followed"]
+    assert [each.why for each in result.not_followed] == (named if made == SHARDED else [])
+
+
+PARTS = """
+from torch.distributed.fsdp.wrap import ModuleWrapPolicy
+
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.first = nn.Linear(4, 4)
+
+    def forward(self, x):
+        return {part}.forward(x)
+
+
+model = FSDP(Net(), auto_wrap_policy=ModuleWrapPolicy({{nn.Linear}}))
+model(torch.ones(2, 4))
+"""
+
+
+@pytest.mark.parametrize(
+    ("part", "named"),
+    [
+        ("same(self.first)", ["what same() does with a model is not followed"]),
+        ("Hidden(self.first).it", ["what Hidden() does with a model is not followed"]),
+        ("self.first", []),  # which a rule answers
+        ("Hidden(flag).it", []),
+        ("elsewhere.built(self.args)", []),
+    ],
+)
+def test_a_part_whose_forward_is_called(part: str, named: list[str]) -> None:
+    result, _ = migrate({"train.py": TOP + PARTS.format(part=part)})
+    assert [each.why for each in result.not_followed] == named
+
+
+OPTIMIZER = """
+model = {made}
+optimizer = torch.optim.AdamW(model.parameters())
+torch.save({hidden}.state_dict(), "optimizer.pt")
+"""
+
+
+@pytest.mark.parametrize("hidden", ["next(iter([optimizer]))", "elsewhere.passed(optimizer)"])
+def test_an_optimizer_whose_state_is_asked_for(hidden: str) -> None:
+    result, _ = migrate({"train.py": TOP + OPTIMIZER.format(made=SHARDED, hidden=hidden)})
+    assert len(result.not_followed) == 1
+    result, _ = migrate({"train.py": TOP + OPTIMIZER.format(made=PLAIN, hidden=hidden)})
+    assert not result.not_followed
+
+
 def test_a_list_that_a_function_out_of_sight_picks() -> None:
     loop = """
 model = {made}

@@ -184,7 +184,9 @@ def _unsaid(made: Case, result: Result, after: Mapping[str, str]) -> list[str]:
             for name in _bound(d.site.statement)
         }
         kept = _statements(after[path])
-        for statement, head in hiding.heads(ast.parse(text)):
+        tree = ast.parse(text)
+        around = {n: s for s in ast.walk(tree) for n in ast.iter_child_nodes(s)}
+        for statement, head in hiding.heads(tree):
             here = (path, statement.lineno, statement.col_offset)
             is_hidden = here == (made.path, made.hidden.line, made.hidden.column)
             if not is_hidden and not made.makes:
@@ -196,7 +198,11 @@ def _unsaid(made: Case, result: Result, after: Mapping[str, str]) -> list[str]:
             if not left.isdisjoint(names_in(statement)):
                 continue  # it goes on with what is left
             is_said = not decided.isdisjoint(inside)
-            is_said = is_said or any(each.line in {*inside, made.hidden.line} for each in told)
+            lines = {
+                *inside,
+                getattr(around[statement], "lineno", 0),
+            }  # what its head says is around
+            is_said = is_said or any(each.line in lines for each in told)
             is_said = is_said or (takes_settings and _is_setting(head))
             if kept[head] > may_stay and not is_said:
                 found.append(f"{path}:{statement.lineno}: {head}")

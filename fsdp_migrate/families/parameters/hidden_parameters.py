@@ -24,6 +24,7 @@ from fsdp_migrate.families.parameters.parameter_loops import (
     loop_over,
 )
 from fsdp_migrate.families.parameters.parameter_owners import models_of_list
+from fsdp_migrate.families.training_loop import applied_functions
 from fsdp_migrate.families.training_loop.listed_parts import PARTS
 from fsdp_migrate.families.training_loop.reductions import ELEMENTWISE, NORMS, REDUCERS, REDUCING
 from fsdp_migrate.fsdp1.model_values import definitions
@@ -35,9 +36,11 @@ from fsdp_migrate.syntax.scopes import Kind
 from fsdp_migrate.syntax.trees import walk
 
 ASKED = SHAPES | COUNTS | OF_WHOLE | STORAGES | REDUCING | PARTS | {"data_ptr", "element_size"}
-TAKING_LISTS = clips.SINGLY | {
-    name.rpartition(".")[2] for name in clips.TORCH_CLIP | vectors.FUNCTIONS
-}
+TAKING_LISTS = (
+    applied_functions.APPLYING
+    | clips.SINGLY
+    | {name.rpartition(".")[2] for name in clips.TORCH_CLIP | vectors.FUNCTIONS}
+)
 OF_LISTS = "_foreach_"
 # What builtins hand on of what they are given; of all others the result is something new.
 HANDING_ON = frozenset({"next", "iter", "list", "tuple", "set", "dict", "zip", "enumerate", "vars"})
@@ -76,11 +79,12 @@ def is_parameter(study: Study, node: ast.expr, module: Module) -> bool:
 
 
 def _measured(module: Module) -> Iterator[ast.expr]:
-    """What has numbers, memory or a gradient taken of it, or is changed in place."""
+    """What has numbers, memory or a gradient taken of it, is changed in place, or has a function
+    called for each."""
     table = module.table
     for attribute in table.attributes_by_name.of(_names(module)):
         yield _whole(attribute.value)
-    for call in table.calls_by_name.of(NORMS | REDUCERS):
+    for call in table.calls_by_name.of(NORMS | REDUCERS | applied_functions.APPLYING):
         yield from map(_whole, given_arguments(call))
 
 
