@@ -943,9 +943,11 @@ CLIPS = (
     [
         ("", CLIPS),
         ("", 'def clip(model):\n    return isinstance(model, FSDP) or hasattr(model, "clip")\n'),
+        ("", "def kind(model):\n    match model:\n        case FSDP():\n            return 1\n"),
+        ("", "KINDS = (FSDP, Other)\n\n\ndef kind(m):\n    return isinstance(m, KINDS)\n"),
         (", cpu_offload=CPUOffload(offload_params=True)", ""),
     ],
-    ids=["a test beside what goes wrong", "a test", "settings"],
+    ids=["a test beside what goes wrong", "a test", "a pattern", "a list of classes", "settings"],
 )
 def test_models_of_a_class_that_stays_hold_what_is_asked_of_either(
     settings: str, asking: str

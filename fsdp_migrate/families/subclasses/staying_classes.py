@@ -21,7 +21,13 @@ from fsdp_migrate.planning.model import Constructor, Decision
 from fsdp_migrate.syntax.trees import FUNCTIONS
 
 ASKED = frozenset(
-    Construct(kind, fsdp1.FSDP) for kind in (ConstructKind.ISINSTANCE, ConstructKind.HASATTR)
+    Construct(kind, fsdp1.FSDP)
+    for kind in (
+        ConstructKind.ISINSTANCE,
+        ConstructKind.HASATTR,
+        ConstructKind.LISTED,
+        ConstructKind.MATCHED,
+    )
 )
 GIVEN = 2  # the first arguments, of which one is a static's model
 
@@ -102,10 +108,10 @@ def _is_for_either(
 ) -> bool:
     around = (site.node, *site.module.table.ancestors(site.node))
     if site.construct in ASKED:
-        call = site.node
-        if not isinstance(call, ast.Call) or definition in around or not call.args:
+        if definition in around:
             return False
-        return not study.models(call.args[0], site.module).certain
+        asked = site.node.args[:1] if isinstance(site.node, ast.Call) else []
+        return not asked or not study.models(asked[0], site.module).certain
     is_setting = site.construct.owner in vocabulary.SETTINGS
     if not is_setting or site.construct.kind in {ConstructKind.IMPORT, ConstructKind.ANNOTATION}:
         return False
