@@ -208,6 +208,8 @@ class Ways:
     def _carry(self, node: ast.expr, module: Module, depth: int, taken: bool) -> bool:
         inner: Sequence[ast.expr] = ()
         match node:
+            case ast.Call(func=ast.Name(id="getattr"), args=[owner, *_]):
+                taken, inner = True, [owner]
             case ast.Call(func=called):
                 is_other = self.others.search(last_name(called))  # build_optimizer(model)
                 if not is_other and (taken or not _makes_an_object(node)):

@@ -30,6 +30,10 @@ def named(**things):
     return things["it"]
 
 
+def each(it):
+    yield it
+
+
 def keep(it):
     def give():
         return it
@@ -66,6 +70,8 @@ HIDING = {
     "same(p)": "what same() does",
     "named(**{'it': p})": "what named() does",
     "keep(p)()": "what keep() does",
+    "next(each(p))": "what next() does",
+    "getattr(Hidden(p), 'it')": "what getattr() does",
     "elsewhere.passed(p)": "what passed() does",
 }
 

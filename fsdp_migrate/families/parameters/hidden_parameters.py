@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from fsdp_migrate.analysis.module import Module
-from fsdp_migrate.analysis.values import Class, External, Function, Made, Unknown, Value
+from fsdp_migrate.analysis.values import Class, External, Function, Generated, Made, Unknown, Value
 from fsdp_migrate.families.parameters import clips, vectors
 from fsdp_migrate.families.parameters.elements import lists_of
 from fsdp_migrate.families.parameters.parameter_loops import (
@@ -129,8 +129,9 @@ def _is_measured(node: ast.AST) -> bool:
 
 
 def _is_not_followed(value: Value) -> bool:
-    """Whether nothing tells what a function gives, or it gives one that keeps its arguments."""
-    is_open = isinstance(value, (Function, Unknown))
+    """Whether nothing tells what a function gives, or it keeps its arguments, as one that yields
+    does."""
+    is_open = isinstance(value, (Function, Generated, Unknown))
     return is_open and not _is_measured(value.node)
 
 
