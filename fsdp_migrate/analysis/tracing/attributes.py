@@ -127,10 +127,21 @@ class Attributes:
                 if given:  # and what may be set afterwards
                     found = list(self.evaluate(given[0], value.module, value.frame))
                     return [*found, Unknown(node, module, why=f"{attr} may be set again")]
+            case Made(made_by=made_by, node=ast.Call() as call) if self._hands_on(made_by, attr):
+                inner = [k.value for k in call.keywords if k.arg == "module"] or call.args[:1]
+                if inner and not isinstance(inner[0], ast.Starred):
+                    wrapped = self.evaluate(inner[0], value.module, value.frame)
+                    return [v for each in wrapped for v in self.of_value(each, attr, node, module)]
             case Unknown():
                 stored = self._stored_under_path(node, module)
                 return [*stored, Unknown(node, module, why=value.why)]
         return [Unknown(node, module, why=f"the attribute {attr} is set outside these paths")]
+
+    def _hands_on(self, made_by: str, attr: str) -> bool:
+        """Whether FSDP1's class made an object, which has what the module inside has (its
+        ``__getattr__``), and the attribute is none of its own."""
+        own = fsdp1.OF_MODELS | fsdp1.ONLY_MODELS
+        return attr not in own and fsdp1.canonical(made_by) == fsdp1.FSDP
 
     def _stored_in_module(self, target: Module, attr: str) -> Iterator[Value]:
         """What other files assign to a name of a module: ``state.model = FSDP(net)``."""
