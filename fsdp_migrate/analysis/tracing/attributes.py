@@ -140,7 +140,7 @@ class Attributes:
     def _hands_on(self, made_by: str, attr: str) -> bool:
         """Whether FSDP1's class made an object, which has what the module inside has (its
         ``__getattr__``), and the attribute is none of its own."""
-        own = fsdp1.OF_MODELS | fsdp1.ONLY_MODELS
+        own = fsdp1.OF_MODELS | fsdp1.ONLY_MODELS | fsdp1.FIELDS | fsdp1.UNMISTAKABLE
         return attr not in own and fsdp1.canonical(made_by) == fsdp1.FSDP
 
     def _stored_in_module(self, target: Module, attr: str) -> Iterator[Value]:
