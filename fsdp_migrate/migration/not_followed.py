@@ -13,6 +13,7 @@ from typing import NamedTuple
 from fsdp_migrate.analysis.module import Module
 from fsdp_migrate.analysis.values import Class, Display, External, Made, Unknown
 from fsdp_migrate.families.checkpoints import copied_models
+from fsdp_migrate.families.checkpoints.state_owners import sharded_inside
 from fsdp_migrate.families.modules import (
     exact_classes,
     own_classes,
@@ -38,7 +39,6 @@ from fsdp_migrate.families.parameters.parameter_owners import (
 from fsdp_migrate.families.training_loop import early_optimizers
 from fsdp_migrate.families.wrapping import stored_models
 from fsdp_migrate.families.wrapping.module_values import LIBRARIES
-from fsdp_migrate.families.wrapping.sharded_parts import sharded_parts
 from fsdp_migrate.fsdp1 import api as fsdp1
 from fsdp_migrate.fsdp1 import (
     class_questions,
@@ -140,7 +140,9 @@ def _models(module: Module, study: Study, parts: unfollowed.Ways) -> Iterator[tu
         if model_values.models(study.values(node, module), study.tracer):
             continue
         why = unfollowed.made_of_model(node, module, study.tracer)
-        if why := why or parts.made_of(node, module):
+        if not why and not _is_holder(study, node, module):
+            why = parts.made_of(node, module)
+        if why:
             yield node, why
     for attribute in module.table.attributes_by_name.of(OF_UNITS):
         if why := parts.made_of(attribute.value, module):
@@ -166,7 +168,7 @@ def _is_module(callee: External | Class | None, study: Study) -> bool:
 
 def _is_holder(study: Study, node: ast.expr, module: Module) -> bool:
     lists = (isinstance(value, Display) for value in study.values(node, module))
-    return not any(lists) and bool(sharded_parts(node, module, study))
+    return not any(lists) and bool(sharded_inside(node, module, study))
 
 
 def _holders(

@@ -19,7 +19,7 @@ REGISTRY = rule.load()
 def migrate(
     files: Mapping[str, str | bytes],
     options: Options | None = None,
-    registry: rule.Registry = REGISTRY,
+    registry: rule.Registry | None = None,
     *,
     edit: bool = True,
 ) -> tuple[Result, dict[str, str]]:
@@ -28,7 +28,7 @@ def migrate(
     data = {ROOT / n: t.encode() if isinstance(t, str) else t for n, t in files.items()}
     sources, problems = engine.read(data, {ROOT / name: name for name in files})
     assert not problems, problems
-    result = engine.rewrite(sources, options, registry, edit=edit)
+    result = engine.rewrite(sources, options, registry or REGISTRY, edit=edit)
     after = {name: text if isinstance(text, str) else text.decode() for name, text in files.items()}
     for path, new in result.changes.items():
         after[path.relative_to(ROOT).as_posix()] = new.decode()

@@ -22,8 +22,11 @@ MAX_STEPS = 20_000  # evaluations for one question and those that it asks
 MAX_ROUNDS = 10  # of a circle; after so many what was found once stays
 LAST_ROUND = 60  # of one in which there is something new each time
 RECURSION_LIMIT = 12 * MAX_DEPTH + 1000
-# What an expression stands for in a frame; what instances of a class have as an attribute.
-Question = tuple[ast.expr, Frame | None] | tuple[ast.ClassDef, str]
+# What an expression stands for in a frame; what instances of a class have as an attribute;
+# what a model made in a frame has of the module inside.
+Question = (
+    tuple[ast.expr, Frame | None] | tuple[ast.ClassDef, str] | tuple[ast.AST, Frame | None, str]
+)
 NOTHING: Values = frozenset()
 _CUT = -1  # in the place of a depth: the search was cut off, and the answer is not kept
 _NONE = MAX_DEPTH + 2  # in the place of a depth: no open question

@@ -130,12 +130,22 @@ class Attributes:
             case Made(made_by=made_by, node=ast.Call() as call) if self._hands_on(made_by, attr):
                 inner = [k.value for k in call.keywords if k.arg == "module"] or call.args[:1]
                 if inner and not isinstance(inner[0], ast.Starred):
-                    wrapped = self.evaluate(inner[0], value.module, value.frame)
-                    return [v for each in wrapped for v in self.of_value(each, attr, node, module)]
+                    return self._of_wrapped(inner[0], value, attr, node, module)
             case Unknown():
                 stored = self._stored_under_path(node, module)
                 return [*stored, Unknown(node, module, why=value.why)]
         return [Unknown(node, module, why=f"the attribute {attr} is set outside these paths")]
+
+    def _of_wrapped(
+        self, inner: ast.expr, model: Made, attr: str, node: ast.AST, module: Module
+    ) -> list[Value]:
+        """The values of an attribute of the module inside a model: it may be wrapped again."""
+
+        def found() -> list[Value]:
+            wrapped = self.evaluate(inner, model.module, model.frame)
+            return [v for each in wrapped for v in self.of_value(each, attr, node, module)]
+
+        return list(self.answers.ask((model.node, model.frame, attr), found, node, module))
 
     def _hands_on(self, made_by: str, attr: str) -> bool:
         """Whether FSDP1's class made an object, which has what the module inside has (its

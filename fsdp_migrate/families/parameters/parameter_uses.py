@@ -261,7 +261,9 @@ def _iterated(study: Study, module: Module) -> Iterator[ast.expr]:
         called = last_name(call.func)
         mapped = called == MAP and isinstance(table.parents[call], LOOPED)
         flattened = called in FLATTENING and isinstance(table.parents[call], LOOPED)
-        plain = called in ITEMS and not call.args and not call.keywords
+        flattened = flattened and (called == "sum" or _is_itertools(call, study, module))
+        handed = called in METHODS and isinstance(call.func, ast.Name)  # ``f(m.named_parameters)``
+        plain = (called in ITEMS or handed) and not call.args and not call.keywords
         if plain or mapped or flattened or called in yielding:
             yield call
     others = AROUND | METHODS | ITEMS | FLATTENING | yielding | {MAP, "range"}
@@ -272,6 +274,10 @@ def _iterated(study: Study, module: Module) -> Iterator[ast.expr]:
             case ast.Call(func=function) if last_name(function) in others:
                 continue
         yield loop.iter
+
+
+def _is_itertools(call: ast.Call, study: Study, module: Module) -> bool:
+    return any(n.startswith("itertools.") for n in study.external(call.func, module))
 
 
 def _generator_functions(study: Study) -> set[str]:

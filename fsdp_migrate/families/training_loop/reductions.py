@@ -58,6 +58,13 @@ class Reduction:
     is_root: bool = False  # a norm of which powers have to be added up
 
 
+# What torch's optimizers keep of a parameter that is sharded as it is.
+STATES = frozenset(
+    {"exp_avg", "exp_avg_sq", "max_exp_avg_sq", "exp_inf", "momentum_buffer", "square_avg"}
+    | {"grad_avg", "acc_delta", "sum", "prev", "step_size", "ax", "mu", "eta"}
+)
+
+
 def find_reductions(
     names: Collection[str], region: Sequence[ast.AST], study: Study, module: Module
 ) -> list[Reduction]:
@@ -125,8 +132,9 @@ def reduced_parts(node: ast.expr, names: Collection[str]) -> list[ast.expr]:
             return reduced_parts(inner, names) if attr in PARTS else []
         case ast.Subscript(value=ast.Attribute(attr="state"), slice=ast.Name(id=name)):
             return [node] if name in names else []  # of an optimizer
-        case ast.Subscript(value=state, slice=ast.Constant(value=str())):
-            return [node] if reduced_parts(state, names) else []
+        case ast.Subscript(value=state, slice=ast.Constant(value=str(key))):
+            of_state = isinstance(state, ast.Subscript) or key in STATES  # not group["scale"]
+            return [node] if of_state and reduced_parts(state, names) else []
         case ast.Call(func=ast.Attribute(value=ast.Name(id="torch"), attr=attr), args=[first, *_]):
             return reduced_parts(first, names) if attr in ELEMENTWISE else []
         case ast.Call(func=ast.Attribute(value=value, attr=attr)):
