@@ -30,7 +30,13 @@ from fsdp_migrate.fsdp1.model_values import definitions, is_model, is_taken_for_
 from fsdp_migrate.syntax.expressions import given_arguments, last_name
 from fsdp_migrate.syntax.scopes import Kind
 
+# Built-in functions that give nothing back of what they are given.
+NUMBERS_AND_TEXTS = frozenset({"bool", "hasattr", "hash", "id", "int", "len", "repr", "str"})
 # Functions whose results are no models, whatever they are given.
+# Built-in functions that give nothing back of what they are given.
+GIVING_OTHERS = frozenset(
+    {"bool", "callable", "hasattr", "hash", "id", "int", "len", "repr", "str"}
+)
 OTHER_RESULTS = frozenset(
     {"id", "isinstance", "len", "list", "print", "repr", "signature", "str", "sum", "type"}
 )
@@ -228,6 +234,8 @@ class Ways:
         if names and all(name.startswith(OTHER_LIBRARIES) for name in names):
             return []
         given = given_arguments(call)
+        if isinstance(called, ast.Name) and called.id in NUMBERS_AND_TEXTS:
+            return []
         if isinstance(called, (ast.Call, ast.Lambda)):
             return [*given, called]  # partial(passed, model)(), (lambda: model)()
         if not isinstance(called, ast.Attribute):

@@ -13,7 +13,7 @@ from typing import NamedTuple
 from fsdp_migrate.analysis.module import Module
 from fsdp_migrate.analysis.values import Class, Display, External, Made, Unknown
 from fsdp_migrate.families.checkpoints import copied_models
-from fsdp_migrate.families.checkpoints.state_owners import sharded_inside
+from fsdp_migrate.families.checkpoints.state_owners import of_self, sharded_inside
 from fsdp_migrate.families.modules import (
     exact_classes,
     own_classes,
@@ -78,6 +78,7 @@ class _Ways(NamedTuple):
     """How what concerns sharded models gets through what is not followed."""
 
     holders: unfollowed.Ways
+    selves: unfollowed.Ways
     parts: unfollowed.Ways
     optimizers: unfollowed.Ways
     parameters: ParameterWays
@@ -90,7 +91,8 @@ def _ways(study: Study) -> _Ways:
     optimizers = replace(ways(_is_optimizer), others=BESIDE_OPTIMIZERS)
     parts = replace(ways(_is_part), by_text=True)
     parameters = ParameterWays(partial(are_parameters, study), study.tracer, by_text=True)
-    return _Ways(ways(_is_holder), parts, optimizers, parameters)
+    selves = replace(ways(_is_self_of_model), by_text=True)
+    return _Ways(ways(_is_holder), selves, parts, optimizers, parameters)
 
 
 def places(study: Study) -> list[NotFollowed]:
@@ -123,7 +125,8 @@ def places(study: Study) -> list[NotFollowed]:
 
 def _unfollowed(module: Module, study: Study, ways: _Ways) -> Iterator[tuple[ast.expr, str]]:
     models = _models(module, study, ways.parts)
-    for node, why in (*models, *_holders(module, study, ways.holders)):
+    holders = _holders(module, study, ways.holders)
+    for node, why in (*models, *holders, *_selves(module, study, ways.selves)):
         parent = module.table.parents[node]
         is_receiver = isinstance(parent, ast.Attribute) and parent.value is node
         if not is_receiver or study.seen.settled_at(node, module) is None:
@@ -187,6 +190,20 @@ def _holders(
         for node in given_arguments(call):
             if why := holders.made_of(node, module):
                 yield call, why
+
+
+def _is_self_of_model(study: Study, node: ast.expr, module: Module) -> bool:
+    return bool(of_self(node, module, study))
+
+
+def _selves(
+    module: Module, study: Study, selves: unfollowed.Ways
+) -> Iterator[tuple[ast.expr, str]]:
+    """What may be ``self`` of a sharded model, in another guise, and is asked for its state."""
+    for attribute in module.table.attributes_by_name.of(STATES):
+        node = attribute.value
+        if not _is_holder(study, node, module) and (why := selves.made_of(node, module)):
+            yield node, why
 
 
 def _parts(module: Module, study: Study) -> Iterator[tuple[ast.expr, str]]:

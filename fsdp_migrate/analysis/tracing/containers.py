@@ -82,15 +82,13 @@ class Containers:
         return [v for e in elements for v in self.evaluate(e, value.module, value.frame)]
 
     def _if_models(self, elements: Iterable[Value]) -> list[Value] | None:
-        """The elements of a container of FSDP1 models, and of what nothing is known about, else
-        None.
+        """The elements of a container of FSDP1 models alone, else None.
 
         None may be among them. Of others too little is told by where they were made: a loop may
         put a wrapped module in the place of each.
         """
         found = [v for v in elements if not (isinstance(v, Constant) and v.value is None)]
-        known = [v for v in found if not isinstance(v, (Computed, Unknown))]
-        return found if known and all(map(self._is_wrapped, known)) else None
+        return found if found and all(map(self._is_wrapped, found)) else None
 
     def unpacked_models(self, iterated: Value) -> list[Value] | None:
         """What iterating over a container of FSDP1 models may give; None of other containers."""

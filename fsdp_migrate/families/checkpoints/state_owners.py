@@ -46,10 +46,10 @@ def taken_out(node: ast.expr, module: Module, study: Study) -> Held:
             models = study.models(owner, module).constructors if known else frozenset()
             return Held(models, certain=True)
         steps.append(owner)
-    return Held(_of_self(node, module, study), certain=False)
+    return Held(of_self(node, module, study), certain=False)
 
 
-def _of_self(node: ast.expr, module: Module, study: Study) -> frozenset[Constructor]:
+def of_self(node: ast.expr, module: Module, study: Study) -> frozenset[Constructor]:
     """The models that ``self`` is, or is a part of, in a method of a class of modules."""
     method = enclosing_function(module, node)
     if not is_self(node, module) or not isinstance(method, ast.FunctionDef):

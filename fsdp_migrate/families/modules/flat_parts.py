@@ -31,6 +31,7 @@ from fsdp_migrate.syntax.trees import walk
 
 PART = Construct.parse("parameters of a part")
 BUILDING = frozenset({"__init__", "train", "eval"})
+IGNORING = frozenset({"ignored_modules", "ignored_states", "ignored_parameters"})
 DEEP = 3  # names between a part and the model
 
 
@@ -48,8 +49,21 @@ def find_flat_parts(study: Study, module: Module) -> Iterator[Site]:
         model = owner if name in freezing else _whole(owner, module, study)
         if model is None or not study.traced(model, module) or is_gathered(call, study, module):
             continue
-        if is_flat(model, module, study):
+        ignored = _ignored(model, module, study)
+        if is_flat(model, module, study) and last_name(owner) not in ignored:
             yield Site(PART, module, call, call, model)
+
+
+def _ignored(model: ast.expr, module: Module, study: Study) -> set[str]:
+    """The names of parts that FSDP1 was told to ignore: they keep their parameters."""
+    return {
+        node.attr
+        for constructor in study.models(model, module).constructors
+        for name in IGNORING & constructor.arguments.keys()
+        for given in constructor.values(name)
+        for node in ast.walk(given)
+        if isinstance(node, ast.Attribute)
+    }
 
 
 def _trained(study: Study) -> set[ast.AST]:
