@@ -75,13 +75,16 @@ def _given(constructor: Constructor) -> tuple[list[ast.expr], list[ast.Name]]:
 
 
 def _written(node: ast.expr, module: Module, study: Study) -> str | None:
-    """The strategy that is written at a place, or wherever what is taken out there is put in."""
+    """The strategy that is written at a place, or wherever what is taken out there is put in:
+    there, a mesh that hybrid sharding makes where none is given may be missing."""
     taken = node in study.tracer.stands_for
     direct = taken or isinstance(node, ast.Constant) or study.external(node, module)
     if not direct:
         return None
     found = {member(v) for v in study.values(node, module)}
-    return found.pop() if len(found) == 1 else None
+    if len(found) != 1 or (taken and found & HYBRID):
+        return None
+    return found.pop()
 
 
 def strategies_of(constructor: Constructor, study: Study) -> frozenset[str]:
