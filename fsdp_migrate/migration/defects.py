@@ -27,11 +27,13 @@ ROUNDS = 8  # sites of one file that are left so, before all of it is
 class Defect:
     """What is wrong with the new version of a file.
 
-    ``found`` is what a second run would find in it.
+    ``found`` is what a second run would find in it. ``crashed``: the process that made it ended,
+    and so might this one.
     """
 
     message: str
     found: Decision | None = None
+    crashed: bool = False
 
 
 def blamed(
@@ -42,6 +44,8 @@ def blamed(
 ) -> list[Decision]:
     """The decisions without which the new version of ``module`` has no defect; none where that is
     not known. ``is_sound`` tries others than all."""
+    if defect.crashed:
+        return []
     editing = [d for d in decisions if _edits(d, module)]
     if defect.found is not None:
         alike = (_construct, _code, _function)

@@ -292,7 +292,7 @@ def _edit(
     answers = workers.each(renew, edited, jobs=options.jobs, least=MANY)
     for module, answer in zip(edited, answers, strict=True):
         if isinstance(answer, workers.Crash):
-            failed[module] = Defect("the process that edited it ended")
+            failed[module] = Defect("the process that edited it ended", crashed=True)
             continue
         new, defect, made = answer
         if defect:
