@@ -33,10 +33,6 @@ from fsdp_migrate.syntax.scopes import Kind
 # Built-in functions that give nothing back of what they are given.
 NUMBERS_AND_TEXTS = frozenset({"bool", "hasattr", "hash", "id", "int", "len", "repr", "str"})
 # Functions whose results are no models, whatever they are given.
-# Built-in functions that give nothing back of what they are given.
-GIVING_OTHERS = frozenset(
-    {"bool", "callable", "hasattr", "hash", "id", "int", "len", "repr", "str"}
-)
 OTHER_RESULTS = frozenset(
     {"id", "isinstance", "len", "list", "print", "repr", "signature", "str", "sum", "type"}
 )

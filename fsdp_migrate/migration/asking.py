@@ -173,23 +173,21 @@ def _of_look_alikes(site: Site, study: Study) -> Decision | None:
 def _failed(site: Site, rule: LoadedRule, error: BaseException, study: Study) -> Decision:
     """Left because the rule ended with an error, which the run reports."""
     study.failures[site.node] = Failure(site, rule, error)
-    return study.left(
-        site,
-        rule.code,
-        f"{rule.code} failed here",
-        "migrate it by hand",
-        models=_models_at(site, study) or study.every_constructor,
-        quiet=True,
-        final=True,
-    )
+    return _by_hand(site, rule, f"{rule.code} failed here", study)
 
 
 def _broken(site: Site, rule: LoadedRule, mistake: str, study: Study) -> Decision:
     """Left because the file with its new code fails the check."""
+    reason = f"what {rule.code} writes here does not pass the check: {mistake}"
+    return _by_hand(site, rule, reason, study)
+
+
+def _by_hand(site: Site, rule: LoadedRule, reason: str, study: Study) -> Decision:
+    """Left for a mistake of the rule's."""
     return study.left(
         site,
         rule.code,
-        f"what {rule.code} writes here does not pass the check: {mistake}",
+        reason,
         "migrate it by hand",
         models=_models_at(site, study) or study.every_constructor,
         quiet=True,

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.helpers.migrating import rewritten
+from tests.helpers.migrating import migrate, rewritten
 from tests.training.programs import Launcher, compare, written
 
 PROGRAM = """\
@@ -98,3 +98,15 @@ SHARDED = "FSDP(nn.Linear(4, 4), use_orig_params=True)"
 def test_only_parts_that_are_sharded_are_sites(part: str, asked: str, kept: bool) -> None:
     after = rewritten(HEAD.replace("{part}", part) + f"print({asked})\n")
     assert (f"print({asked})\n" in after) is kept
+
+
+def test_what_is_assigned_to_the_wrapper_hides_the_part() -> None:
+    """FSDP1's wrapper has what is set on it itself; a part that it has besides is sharded here."""
+    assigned = f"\n\ndef extend():\n    model.part = {SHARDED}\n\n\n"
+    asked = "def ask():\n    return isinstance(model.part, nn.Linear)\n"
+    result, _ = migrate(
+        {"example.py": HEAD.replace("{part}", "nn.Linear(4, 4)") + assigned + asked}
+    )
+    assert "class of a model" in {str(d.site.construct) for d in result.decisions}
+    after = rewritten(f"{head}\n\n{asked}")
+    assert asked in after

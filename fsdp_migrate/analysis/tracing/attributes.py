@@ -139,11 +139,17 @@ class Attributes:
     def _of_wrapped(
         self, inner: ast.expr, model: Made, attr: str, node: ast.AST, module: Module
     ) -> list[Value]:
-        """The values of an attribute of the module inside a model: it may be wrapped again."""
+        """The values of an attribute of the module inside a model, which may be wrapped again, and
+        those that the project assigns to a model under that name: they hide the others."""
 
         def found() -> list[Value]:
             wrapped = self.evaluate(inner, model.module, model.frame)
-            return [v for each in wrapped for v in self.of_value(each, attr, node, module)]
+            values = [v for each in wrapped for v in self.of_value(each, attr, node, module)]
+            for store, where in self.index.attribute_stores.get(attr, ()):
+                owners = self.evaluate(store.value, where)
+                if any(isinstance(v, Made) and self._hands_on(v.made_by, attr) for v in owners):
+                    values += self._stored_value(store, where)
+            return values
 
         return list(self.answers.ask((model.node, model.frame, attr), found, node, module))
 

@@ -11,6 +11,11 @@ from collections.abc import Collection, Iterator, Sequence
 from fsdp_migrate.syntax.trees import walk
 
 PARTS = frozenset({"grad", "data"})
+# What torch's optimizers keep of a parameter that is sharded as it is.
+STATES = frozenset(
+    {"exp_avg", "exp_avg_sq", "max_exp_avg_sq", "exp_inf", "momentum_buffer", "square_avg"}
+    | {"grad_avg", "acc_delta", "sum", "prev", "step_size", "ax", "mu", "eta"}
+)
 
 
 def listed(names: Collection[str], region: Sequence[ast.AST]) -> set[str]:

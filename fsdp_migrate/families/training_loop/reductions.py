@@ -16,7 +16,7 @@ from fsdp_migrate.analysis.flow import access_path
 from fsdp_migrate.analysis.module import Module
 from fsdp_migrate.analysis.values import External, Function
 from fsdp_migrate.families.training_loop import applied_functions
-from fsdp_migrate.families.training_loop.listed_parts import PARTS, listed
+from fsdp_migrate.families.training_loop.listed_parts import PARTS, STATES, listed
 from fsdp_migrate.fsdp1 import references
 from fsdp_migrate.planning.context import Study
 from fsdp_migrate.syntax.expressions import given_arguments, last_name
@@ -56,13 +56,6 @@ class Reduction:
     is_extreme: bool = False  # there is none of an empty piece
     is_mean: bool = False
     is_root: bool = False  # a norm of which powers have to be added up
-
-
-# What torch's optimizers keep of a parameter that is sharded as it is.
-STATES = frozenset(
-    {"exp_avg", "exp_avg_sq", "max_exp_avg_sq", "exp_inf", "momentum_buffer", "square_avg"}
-    | {"grad_avg", "acc_delta", "sum", "prev", "step_size", "ax", "mu", "eta"}
-)
 
 
 def find_reductions(
