@@ -104,9 +104,8 @@ def test_what_is_assigned_to_the_wrapper_hides_the_part() -> None:
     """FSDP1's wrapper has what is set on it itself; a part that it has besides is sharded here."""
     assigned = f"\n\ndef extend():\n    model.part = {SHARDED}\n\n\n"
     asked = "def ask():\n    return isinstance(model.part, nn.Linear)\n"
-    result, _ = migrate(
-        {"example.py": HEAD.replace("{part}", "nn.Linear(4, 4)") + assigned + asked}
-    )
+    head = HEAD.replace("{part}", "nn.Linear(4, 4)")
+    result, _ = migrate({"example.py": head + assigned + asked})
     assert "class of a model" in {str(d.site.construct) for d in result.decisions}
     after = rewritten(f"{head}\n\n{asked}")
     assert asked in after
