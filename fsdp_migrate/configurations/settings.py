@@ -1,4 +1,4 @@
-"""What a run is configured with, whatever the format: settings by name, and what becomes of them."""
+"""What a run is configured with, in any format: settings by name, and what becomes of them."""
 
 from __future__ import annotations
 
