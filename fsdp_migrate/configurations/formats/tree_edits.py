@@ -29,6 +29,7 @@ class Changed:
     replaced: dict[int, tuple[str, Value]] = field(default_factory=dict)  # by number of the pair
     removed: set[int] = field(default_factory=set)
     added: dict[str, New] = field(default_factory=dict)
+    notes: dict[str, list[str]] = field(default_factory=dict)  # comments above what is added
 
 
 def edits(text: Text, changed: Changed, written: Written) -> list[Edit]:
@@ -91,7 +92,8 @@ def _in_lines(text: Text, changed: Changed, written: Written) -> list[Edit]:
         column -= 1
     by_place: dict[int, list[str]] = {}
     for key, value in changed.added.items():
-        lines = _entry(key, value, " " * column, _step(text, mapping, column), written)
+        notes = [f"{' ' * column}{line}" for line in changed.notes.get(key, ())]
+        lines = [*notes, *_entry(key, value, " " * column, _step(text, mapping, column), written)]
         by_place.setdefault(_after(mapping, key), []).extend(lines)
     for number, lines in by_place.items():
         if number < 0:
