@@ -45,12 +45,5 @@ class Block(ABC):
     def mark(self, name: str, sentence: str, width: int) -> list[Edit]:
         """A marker above a setting, or above the block; nothing where none can stand."""
 
-    def check(self) -> None:  # noqa: B027
-        """Prove that the edits of ``edit`` do what they should.
-
-        Raises:
-            Refused: they do not.
-        """
-
     def span(self, name: str) -> Span:
         return self.spans.get(name, self.head)

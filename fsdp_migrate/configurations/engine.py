@@ -11,9 +11,9 @@ from fsdp_migrate.configurations.block import Block, File
 from fsdp_migrate.configurations.entries import Entries
 from fsdp_migrate.configurations.formats import json_, yaml
 from fsdp_migrate.configurations.formats.text import Refused, Text, applied
-from fsdp_migrate.configurations.formats.tree import plain
 from fsdp_migrate.configurations.run import Decided, Group, Run, decide, framework, groups
 from fsdp_migrate.configurations.settings import Migrate
+from fsdp_migrate.configurations.words import Words
 from fsdp_migrate.fsdp1.construct import Construct
 from fsdp_migrate.fsdp1.site import Key
 from fsdp_migrate.planning.outcome import Outcome
@@ -42,7 +42,7 @@ class Configurations:
     ) -> tuple[list[Configured], dict[Path, bytes]]:
         """What becomes of each setting, and the new contents of the files."""
         for group in self.groups:
-            decide(group, width, lambda code, group=group: refusal(code, key(group)), migrate)  # type: ignore[misc]
+            decide(group, width, refusal(group.runs[0].code, key(group)), migrate)
         changes = {}
         for file in dict.fromkeys(b.file for g in self.groups for b in g.blocks()):
             new = self._written(file)
@@ -148,13 +148,13 @@ def _runs(blocks: Sequence[Block], root: Path) -> Iterator[Run]:
         files.setdefault(block.file.path, []).append(block)
     used: set[Block] = set()
     for block in blocks:
-        if not isinstance(block, commands.Words):
+        if not isinstance(block, Words) or block.is_base:
             continue
         base, reason = commands.base(block, files, root)
         used.update(base if block.code != recognise.ACCELERATE else ())
         yield Run([*base, block], reason)
     for block in blocks:
-        if block not in used and not isinstance(block, commands.Words):
+        if block not in used and not isinstance(block, Words):
             yield Run([block])
 
 
@@ -188,16 +188,18 @@ def _configured(decided: Decided) -> Configured:
 def _message(decided: Decided) -> str:
     """What is said of a change: with what comes in its place, where something does."""
     change = decided.change
-    if change.outcome is Outcome.LEFT or change.new is None:
-        return change.message if change.outcome is Outcome.LEFT else f"gone: {change.message}"
+    if change.outcome is Outcome.LEFT:
+        return change.message
+    if change.new is None:
+        return f"gone: {change.message}"
     name, value = change.new
-    shown = str(value).lower() if isinstance(value, bool) else value
-    return f"{name}: {shown} ({change.message})"
-
-
-def same_values(block: Entries, new: str) -> bool:
-    """Whether a text means the same as before, to prove that comments changed nothing."""
-    return [plain(n) for n in block.read(new)] == [plain(n) for n in block.documents]
+    shown = str(value).lower() if isinstance(value, bool) else str(value)
+    if not change.old:
+        return f"added as {shown}: {change.message}"
+    setting = decided.block.settings[change.old]
+    if (name, value) == (change.old, setting.value):
+        return f"stays: {change.message}"
+    return f"{shown if name == change.old else f'{name}: {shown}'}: {change.message}"
 
 
 __all__ = ["Configurations", "Refused", "key", "read"]

@@ -31,7 +31,9 @@ class Entries(Block):
     homes: dict[str, Mapping] = field(default_factory=dict)  # mappings by the path to them
     _places: dict[str, tuple[Mapping, int]] = field(default_factory=dict)
 
-    def take(self, mapping: Mapping, name_of: Callable[[str], str], *, pairs_of: Collection[str] = ()) -> None:
+    def take(
+        self, mapping: Mapping, name_of: Callable[[str], str], pairs_of: Collection[str] = ()
+    ) -> None:
         """The scalars and lists of a mapping as settings: all, or those of some keys."""
         for number, pair in enumerate(mapping.pairs):
             if isinstance(pair.value, Mapping) or (pairs_of and pair.key not in pairs_of):
@@ -45,7 +47,9 @@ class Entries(Block):
     def edit(self, changes: Sequence[Change], width: int) -> list[Edit]:
         changed = self.changed(changes, width)
         made = [
-            edit for each in changed for edit in tree_edits.edits(self.file.text, each, self.written)
+            edit
+            for each in changed
+            for edit in tree_edits.edits(self.file.text, each, self.written)
         ]
         tree_edits.checked(self.file.text, self.documents, changed, made, self.read)
         for change in changes:

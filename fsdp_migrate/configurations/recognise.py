@@ -216,9 +216,7 @@ def _roles(roles: Sequence[tuple[tuple[str, ...], Mapping]], made: _Made) -> Ent
     return block
 
 
-def _take_below(
-    block: Entries, path: tuple[str, ...], mapping: Mapping, only: str = ""
-) -> None:
+def _take_below(block: Entries, path: tuple[str, ...], mapping: Mapping, only: str = "") -> None:
     block.homes[".".join(path)] = mapping
     block.take(mapping, lambda key: ".".join((*path, key)), (only,) if only else ())
     block.reason = block.reason or mapping.odd or mapping.kept

@@ -95,10 +95,10 @@ def groups(runs: Sequence[Run]) -> list[Group]:
 def decide(
     group: Group,
     width: int,
-    refusal: Callable[[str], str],
+    refusal: str,
     migrate: Callable[[str], Migrate] = framework,
 ) -> None:
-    """Fill ``group.decided`` and ``group.edits``; ``refusal`` says why a code is not to be done."""
+    """Fill ``group.decided`` and ``group.edits``; ``refusal`` says why it is not to be done."""
     found, conflict = _changes(group, migrate)
     group.decided = [_with_ignore(Decided(block, change)) for block, change in found]
     if not group.decided:
@@ -110,22 +110,18 @@ def decide(
             group.edits = dict(_edits(group, width))
         except Refused as refused:
             reason = str(refused)
-    not_wanted = refusal(group.runs[0].code)
-    if not_wanted:
+    if refusal:
         group.edits = {}
-        _leave(group, not_wanted, everywhere=True)
+        _leave(group, refusal, everywhere=True)
     elif reason or _is_stopped(group):
         group.edits = {}
         _leave(group, reason)
-        for block, decided in [(d.block, d) for d in group.decided]:
-            change = decided.change
-            if change.outcome is Outcome.LEFT and not decided.held and decided.ignore is None:
-                marks = block.mark(change.old, sentences(change.message, change.help), width)
-                known = group.edits.setdefault(block, [])
-                known += [mark for mark in marks if mark[:2] not in {edit[:2] for edit in known}]
+        _mark(group, width)
 
 
-def _changes(group: Group, migrate: Callable[[str], Migrate]) -> tuple[list[tuple[Block, Change]], str]:
+def _changes(
+    group: Group, migrate: Callable[[str], Migrate]
+) -> tuple[list[tuple[Block, Change]], str]:
     """What the runs say of each block, once; and what they do not agree on."""
     found: dict[tuple[Block, str, str], Change] = {}
     conflict = ""
@@ -160,6 +156,20 @@ def _is_stopped(group: Group) -> bool:
     return any(d.outcome is Outcome.LEFT or d.ignore is not None for d in group.decided)
 
 
+def _mark(group: Group, width: int) -> None:
+    """Put markers at what is left for a reason of its own; one at each place."""
+    said: dict[tuple[Block, str], list[str]] = {}
+    for decided in group.decided:
+        change = decided.change
+        if change.outcome is Outcome.LEFT and not decided.held and decided.ignore is None:
+            texts = said.setdefault((decided.block, change.old), [])
+            texts += [each for each in (change.message, change.help) if each not in texts]
+    for (block, name), texts in said.items():
+        marks = block.mark(name, sentences(*texts), width)
+        known = group.edits.setdefault(block, [])
+        known += [mark for mark in marks if mark[:2] not in {edit[:2] for edit in known}]
+
+
 def _edits(group: Group, width: int) -> Iterator[tuple[Block, list[Edit]]]:
     for block in group.blocks():
         changes = [d.change for d in group.decided if d.block is block]
@@ -174,18 +184,20 @@ def _leave(group: Group, reason: str, *, everywhere: bool = False) -> None:
     cause = next(iter([*own, *ignored]), None)
     left = []
     for number, decided in enumerate(group.decided):
-        change = decided.change
+        change, held = decided.change, False
         if decided.ignore is not None:
             line = decided.ignore.line
-            change = replace(change, outcome=Outcome.LEFT, message=f"ignored in line {line}", help="")
+            change = replace(
+                change, outcome=Outcome.LEFT, message=f"ignored in line {line}", help=""
+            )
         elif change.outcome is not Outcome.LEFT:
             if reason and (everywhere or (not number and cause is None)):
                 change = replace(change, outcome=Outcome.LEFT, message=reason, help=_help(change))
             else:
                 waits = _waits(cause or group.decided[0])
                 change = replace(change, outcome=Outcome.LEFT, message=waits, help="")
-                decided = replace(decided, held=True)
-        left.append(replace(decided, change=change))
+                held = True
+        left.append(replace(decided, change=change, held=held))
     group.decided = left
 
 

@@ -13,9 +13,7 @@ SUFFIXES = (
     *(".yaml", ".yml", ".json"),
     *(".sh", ".bash", ".zsh", ".slurm", ".sbatch", ".pbs", ".lsf", ".env", ".dockerfile", ".mk"),
 )
-NAMES = re.compile(
-    r"(?i)\.env(\..+)?|(docker|container)file([.-].+)?|(gnu)?makefile"
-)
+NAMES = re.compile(r"(?i)\.env(\..+)?|(docker|container)file([.-].+)?|(gnu)?makefile")
 LARGEST = 1_000_000  # bytes; what is larger is data
 WORD = b"fsdp"
 

@@ -49,7 +49,12 @@ def find(
     trees = tuple(dict.fromkeys(map(project_paths.writable_tree, absolute)))
     given = tuple(path for path in absolute if path.is_dir())
     found = ProjectFiles(root, trees, given, unread=refused)
-    walk = Walk(ignore_patterns.excluded_by_user(exclude), str(base or root), found.unread, configurations=configurations)
+    walk = Walk(
+        ignore_patterns.excluded_by_user(exclude),
+        str(base or root),
+        found.unread,
+        configurations=configurations,
+    )
     for path in absolute:
         walk.add(path)
     files = walk.files()

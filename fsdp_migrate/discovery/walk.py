@@ -100,9 +100,9 @@ class Walk:
                     if entry.name not in SKIPPED and not self._left_out(entry.path, specs, "/"):
                         below.append((entry.path, specs))
                 elif not entry.name.endswith(SUFFIXES):
-                    if self._looks_for_configurations and is_configuration(entry.name):
-                        if entry.is_file(follow_symlinks=False):
-                            self._configuration(entry.path, specs)
+                    looked_for = self._looks_for_configurations and is_configuration(entry.name)
+                    if looked_for and entry.is_file(follow_symlinks=False):
+                        self._configuration(entry.path, specs)
                 elif self._left_out(entry.path, specs):
                     continue
                 elif entry.is_file(follow_symlinks=False):

@@ -105,7 +105,8 @@ class Result:
     again: Callable[..., Result] | None = field(default=None, repr=False)  # without some decisions
 
     def count(self, outcome: Outcome) -> int:
-        return sum(each.outcome is outcome for each in (*self.decisions, *self.configured))
+        decided = sum(d.outcome is outcome for d in self.decisions)
+        return decided + sum(c.outcome is outcome for c in self.configured)
 
     @property
     def sites(self) -> int:

@@ -145,7 +145,8 @@ def _own_comments(text: Text, mapping: Mapping, number: int) -> list[int]:
     found = comments_above(text, pair.at.start)
     if not found:
         return []
-    if any(pair.key in text.line(line) for line in found):
+    parts = {part for part in pair.key.lower().split("_") if len(part) > 3} - {"fsdp"}
+    if any(part in text.line(line).lower() for line in found for part in parts):
         return found
     following = text.line_at(pair.end - 1) + 1
     if number + 1 == len(mapping.pairs) or following > text.count():
