@@ -14,8 +14,10 @@ What accelerate does with each was measured on 1.15.0: ``tests/configurations/``
 from __future__ import annotations
 
 from fsdp_migrate.configurations.frameworks.words import (
+    BY_SIZE,
     FALSE,
     RESHARDING,
+    TO_CLASSES,
     dropped,
     left,
     review,
@@ -264,7 +266,10 @@ def _unsynchronised(settings: Settings, synced: bool | None) -> list[Change]:
 
 
 def _wrapping(settings: Settings) -> list[Change]:
-    return []
+    """``SIZE_BASED_WRAP``, which version 2 cannot do."""
+    if text(settings.get(WRAP)) != "SIZE_BASED_WRAP":
+        return []
+    return [left(BY_SIZE, WRAP, help=TO_CLASSES.format("fsdp_", f"{WRAP}: TRANSFORMER_BASED_WRAP"))]
 
 
 def _sharding_of_version_2(settings: Settings) -> list[Change]:

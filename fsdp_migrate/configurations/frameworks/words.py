@@ -12,6 +12,13 @@ RESHARDING = {"FULL_SHARD": True, "SHARD_GRAD_OP": False}
 RESHARDING |= {"HYBRID_SHARD": True, "HYBRID_SHARD_ZERO2": False}
 """What ``reshard_after_forward`` is for each. FSDP2 has nothing for NO_SHARD."""
 
+BY_SIZE = (
+    "units by size stop version 2: accelerate makes one of every module that is large enough, "
+    "lists of layers too, which fully_shard refuses"
+)
+TO_CLASSES = "name the layers' class in {0}transformer_layer_cls_to_wrap, with {1}"
+"""What to write for ``BY_SIZE``: a prefix, and the policy where it is a key of its own."""
+
 TRUE = frozenset({"y", "yes", "t", "true", "on", "1"})
 FALSE = frozenset({"n", "no", "f", "false", "off", "0"})
 
@@ -31,7 +38,7 @@ def strategy(value: Value) -> str | None:
 
 def truth(value: Value) -> bool | None:
     """A truth value as the frameworks read it, None for what is none."""
-    text = str(value).strip().lower()
+    text = "" if isinstance(value, int) and value not in {0, 1} else str(value).strip().lower()
     return True if text in TRUE else False if text in FALSE else None
 
 
@@ -39,6 +46,19 @@ def whole(value: Value) -> int | None:
     """A whole number, also as text."""
     text = str(value).strip()
     return int(text) if not isinstance(value, bool) and text.isdigit() else None
+
+
+def options(value: Value) -> tuple[str, ...]:
+    """What ``fsdp`` of transformers and axolotl lists, empty where it is off.
+
+    ``"full_shard auto_wrap offload"``, a list of such words, or a truth value.
+    """
+    if isinstance(value, tuple):
+        return tuple(str(option) for option in value)
+    if value is None or truth(value):
+        return ("full_shard", "auto_wrap")
+    words = str(value).replace(",", " ").split()
+    return () if not words or truth(words[0]) is False else tuple(words)
 
 
 def text(setting: Setting | None) -> str:
