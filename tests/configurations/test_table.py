@@ -7,6 +7,7 @@ import pytest
 from fsdp_migrate.configurations.frameworks import accelerate
 from tests.configurations import running
 from tests.configurations.table import ROWS, Row
+from tests.tools import documents
 
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row.title)
@@ -52,3 +53,8 @@ def test_every_change_names_a_setting_that_stands_there_once() -> None:
         assert set(old) <= set(settings)
         added = [change.new[0] for change in changes if change.new]
         assert len(set(added)) == len(added)
+
+
+def test_the_table_of_configurations_is_current() -> None:
+    text = documents.CONFIGURATIONS.read_text(encoding="utf-8")
+    assert documents.with_configurations(text) == text
