@@ -106,7 +106,8 @@ def _blocks(file: File, data: bytes) -> Sequence[Block]:
     suffix = file.path.suffix.lower()
     if suffix not in YAML + JSON:
         return commands.blocks(file)
-    if recognise.LOOKS.search(data) is None or len(text.text) > LARGEST:
+    looks = recognise.is_called_fsdp(file) or recognise.LOOKS.search(data) is not None
+    if not looks or len(text.text) > LARGEST:
         return ()
     if suffix in JSON:
         document = json_.read(text.text)

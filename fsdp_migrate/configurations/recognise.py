@@ -17,7 +17,8 @@ SECTION = "fsdp_config"
 MESH = "parallelism_config"
 LOOKS = re.compile(
     rb"(?i)fsdp_config|distributed_type[\"']?\s*:\s*[\"']?[\w.]*fsdp|strategy[\"']?\s*:\s*[\"']?fsdp"
-    rb"|[\s{\"']fsdp[\"']?\s*:|fsdp_(?:auto_wrap|transformer|sharding|backward|state|offload)"
+    rb"|[\s{\"']fsdp[\"']?\s*:|fsdp_(?:auto_wrap|transformer|sharding|backward|state|offload"
+    rb"|use_orig|min_num|forward|sync|cpu_ram|activation|limit|xla|version)"
 )
 """What a file has, as text, that may hold such a mapping."""
 
@@ -82,7 +83,7 @@ def _blocks(
             if block := _known_keys(mapping, keys, made):
                 yield block
                 continue
-        elif not path and _is_section(keys):
+        elif not path and _is_section(keys, file):
             yield _section_alone(mapping, made)
         if "strategy" in keys and _is_role(path, mapping, keys):
             roles.append((path, mapping))
@@ -166,10 +167,14 @@ def _take_section(
         block.reason = block.reason or f"{section}: {value.unknown or value.kept}"
 
 
-def _is_section(keys: set[str]) -> bool:
-    """Whether a file is what transformers takes as ``fsdp_config``."""
+def _is_section(keys: set[str], file: File) -> bool:
+    """Whether a file is what transformers takes as ``fsdp_config``: its keys or its name say so."""
     bare = {key.removeprefix("fsdp_") for key in keys}
-    return bool(bare & _KEYS) and bare <= _KEYS and any(k.startswith("fsdp") for k in keys)
+    return bool(bare & _KEYS) and bare <= _KEYS and (bare != keys or is_called_fsdp(file))
+
+
+def is_called_fsdp(file: File) -> bool:
+    return "fsdp" in file.path.name.lower()
 
 
 def _section_alone(mapping: Mapping, made: _Made) -> Entries:

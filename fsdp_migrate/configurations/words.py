@@ -133,7 +133,8 @@ class Words(Block):
             if not anchors:
                 raise Refused("there is no place for another word")
             first_own = min(place.first for place in self.places.values())
-            indent = text.indent_at(words[first_own].start) if first_own else None
+            begins = not first_own and self.statement.kind is Kind.COMMAND
+            indent = None if begins else text.indent_at(words[first_own].start)
             end = "" if self.statement.kind is Kind.ARRAY else " \\"
             between = " " if indent is None else f"{end}{text.newline}{indent}"
             at = words[anchors[-1]].end

@@ -35,4 +35,5 @@ def contents(path: str) -> bytes | None:
         if os.fstat(stream.fileno()).st_size > LARGEST:
             return None
         data = stream.read()
-    return data if WORD in data.lower() else None
+    named = WORD in os.fsencode(os.path.basename(path)).lower()
+    return data if named or WORD in data.lower() else None

@@ -55,7 +55,9 @@ def read(text: str) -> list[Node]:
     try:
         return list(_Reader(text, YAML(typ="safe", pure=True).parse(_masked(text))).documents())
     except YAMLError as error:
-        mark = getattr(error, "problem_mark", None) or getattr(error, "context_mark", None)
+        mark, begun = (getattr(error, f"{m}_mark", None) for m in ("problem", "context"))
+        if begun is not None and (mark is None or mark.index >= len(text)):
+            mark = begun  # what is never closed
         message = getattr(error, "problem", None) or str(error).split("\n", 1)[0]
         if mark is None:
             at = getattr(error, "position", 0)
