@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from fsdp_migrate.planning.outcome import Outcome
-from tests.configurations.writing import unmarked, write
+from tests.configurations.writing import unmarked, write, write_one
 
 LAUNCH = "accelerate launch"
 OLD = "--fsdp_sharding_strategy FULL_SHARD"
@@ -94,10 +94,10 @@ CHANGED = {
 @pytest.mark.parametrize("name", CHANGED)
 def test_only_what_should_changes(name: str) -> None:
     file, before, after = CHANGED[name]
-    written = write(before, file)
+    written = write_one(before, file)
     assert written.text == after
     assert written.outcomes() == {Outcome.REWRITTEN}
-    again = write(after, file)
+    again = write_one(after, file)
     assert (again.text, again.found) == (after, [])
 
 
@@ -124,12 +124,12 @@ LEFT = {
 
 @pytest.mark.parametrize("name", LEFT)
 def test_left_as_it_is_with_a_reason(name: str) -> None:
-    written = write(LEFT[name], "run.sh")
+    written = write_one(LEFT[name], "run.sh")
     assert written.outcomes() >= {Outcome.LEFT}
     if name != "inside of a command":
         assert written.outcomes() == {Outcome.LEFT}
         assert unmarked(written.text) == LEFT[name]
-    again = write(written.text, "run.sh")
+    again = write_one(written.text, "run.sh")
     assert again.text == written.text, "a marker is not added twice"
 
 
@@ -151,7 +151,7 @@ def test_left_as_it_is_with_a_reason(name: str) -> None:
     ],
 )
 def test_not_touched(name: str, text: str) -> None:
-    written = write(text, name, migrate=None)
+    written = write_one(text, name, migrate=None)
     assert (written.text, written.found, written.problems) == (text, [], [])
 
 
@@ -186,5 +186,5 @@ def test_transformers_reads_a_file_beside_its_flag() -> None:
 
 
 def test_secrets_are_in_no_report() -> None:
-    written = write("TOKEN=hunter2\nFSDP_SHARDING_STRATEGY=NO_SHARD\n", ".env")
+    written = write_one("TOKEN=hunter2\nFSDP_SHARDING_STRATEGY=NO_SHARD\n", ".env")
     assert "hunter2" not in repr(written.found)

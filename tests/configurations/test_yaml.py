@@ -9,7 +9,7 @@ import pytest
 import yaml
 
 from fsdp_migrate.planning.outcome import Outcome
-from tests.configurations.writing import unmarked, write
+from tests.configurations.writing import unmarked, write, write_one
 
 HEAD = "distributed_type: FSDP\n"
 
@@ -112,11 +112,11 @@ CHANGED = {
 @pytest.mark.parametrize("newline", ["\n", "\r\n"])
 def test_only_what_should_changes(name: str, newline: str) -> None:
     before, after = (text.replace("\n", newline) for text in CHANGED[name])
-    written = write(before)
+    written = write_one(before)
     assert written.text == after
     assert not written.problems
     assert written.outcomes() == {Outcome.REWRITTEN}
-    again = write(after)
+    again = write_one(after)
     assert again.text == after
     assert not again.found
 
@@ -155,12 +155,12 @@ LEFT = {
 
 @pytest.mark.parametrize("name", LEFT)
 def test_left_as_it_is_with_a_reason(name: str) -> None:
-    written = write(LEFT[name])
+    written = write_one(LEFT[name])
     assert not written.problems
     assert written.outcomes() == {Outcome.LEFT}
     assert unmarked(written.text) == LEFT[name]
     assert [each for each in written.found if not each.held and each.message]
-    again = write(written.text)
+    again = write_one(written.text)
     assert again.text == written.text, "a marker is not added twice"
     assert again.outcomes() == {Outcome.LEFT}
 
@@ -202,7 +202,7 @@ def test_broken_files_are_named_with_the_line_and_the_others_are_done(name: str)
     ],
 )
 def test_not_touched(text: str) -> None:
-    written = write(text, migrate=None)
+    written = write_one(text, migrate=None)
     assert (written.text, written.found, written.problems) == (text, [], [])
 
 
@@ -230,15 +230,15 @@ JSON = {
 @pytest.mark.parametrize("name", JSON)
 def test_json(name: str) -> None:
     before, after = JSON[name]
-    written = write(before, "ds.json")
+    written = write_one(before, "ds.json")
     assert written.text == (before if after is None else after)
     json.loads(written.text)
-    assert write(written.text, "ds.json").text == written.text
+    assert write_one(written.text, "ds.json").text == written.text
 
 
 def test_json_that_is_left_has_no_marker() -> None:
     text = '{\n  "fsdp_sharding_strategy": "NO_SHARD"\n}\n'
-    written = write(text, "fsdp.json")
+    written = write_one(text, "fsdp.json")
     assert written.text == text
     assert written.outcomes() == {Outcome.LEFT}
 
@@ -247,21 +247,21 @@ def test_json_that_is_left_has_no_marker() -> None:
     ("text", "line"), [('{"fsdp_config": {"a": }}', 1), ("{\n'fsdp_config': 1}", 2)]
 )
 def test_broken_json(text: str, line: int) -> None:
-    written = write(text, "x.json")
+    written = write_one(text, "x.json")
     assert [p.line for p in written.problems] == [line]
     assert written.text == text
 
 
 def test_a_marker_stands_above_what_is_to_be_reviewed_and_its_comments() -> None:
     text = f"{HEAD}fsdp_config:\n  # kind\n  fsdp_state_dict_type: FULL\n"
-    written = write(text)
+    written = write_one(text)
     assert "  # TODO(fsdp-migrate FSDP510): May be big.\n  # kind\n" in written.text
     assert written.outcomes() == {Outcome.REWRITTEN, Outcome.REVIEW}
     assert yaml.safe_load(written.text)["fsdp_config"]["fsdp_version"] == 2
 
 
 def test_a_marker_in_braces_stands_above_the_block() -> None:
-    written = write(f"{HEAD}fsdp_config: {{fsdp_sharding_strategy: NO_SHARD}}\n")
+    written = write_one(f"{HEAD}fsdp_config: {{fsdp_sharding_strategy: NO_SHARD}}\n")
     assert written.text.startswith(f"{HEAD}# TODO(fsdp-migrate FSDP510): Nothing is like it.")
 
 
@@ -275,7 +275,7 @@ def test_a_marker_in_braces_stands_above_the_block() -> None:
     ],
 )
 def test_ignored(text: str) -> None:
-    written = write(text)
+    written = write_one(text)
     assert written.text == text
     assert any(each.ignore is not None for each in written.found)
     assert all(each.ignore is not None or each.held for each in written.found)
@@ -290,5 +290,5 @@ def test_ignored(text: str) -> None:
     ],
 )
 def test_not_ignored(text: str) -> None:
-    written = write(text)
+    written = write_one(text)
     assert written.outcomes() == {Outcome.REWRITTEN}

@@ -12,6 +12,7 @@ from fsdp_migrate.planning.outcome import Outcome
 from fsdp_migrate.planning.result import Configured, Problem
 
 ROOT = Path("/project")
+NAMES = {"yaml": "config.yaml", "json": "fsdp.json", "sh": "run.sh"}  # files of examples
 STRATEGIES = {"FULL_SHARD": True, "SHARD_GRAD_OP": False}
 DEAD = ("fsdp_backward_prefetch", "fsdp_use_orig_params")
 
@@ -45,6 +46,10 @@ class Written:
     problems: list[Problem]
     after: dict[str, str]
 
+    def worst(self) -> Outcome | None:
+        order = [Outcome.REWRITTEN, Outcome.REVIEW, Outcome.LEFT]
+        return max(self.outcomes(), key=order.index, default=None)
+
     def outcomes(self) -> set[Outcome]:
         return {each.outcome for each in self.found}
 
@@ -55,14 +60,8 @@ class Written:
         return text
 
 
-def write(
-    files: dict[str, str] | str,
-    name: str = "config.yaml",
-    migrate: Migrate | None = stand_in,
-    width: int = 100,
-) -> Written:
-    """What becomes of files; one text is a file of its ``name``. ``migrate`` None: the real ones"""
-    files = {name: files} if isinstance(files, str) else files
+def write(files: dict[str, str], migrate: Migrate | None = stand_in, width: int = 100) -> Written:
+    """What becomes of files. ``migrate`` None: what the frameworks say."""
     data = {ROOT / path: text.encode() for path, text in files.items()}
     read = engine.read(data, lambda path: str(path.relative_to(ROOT)), ROOT)
     chosen = framework if migrate is None else lambda code: migrate
@@ -72,6 +71,11 @@ def write(
         for path, text in files.items()
     }
     return Written(found, read.problems, after)
+
+
+def write_one(text: str, name: str = "config.yaml", migrate: Migrate | None = stand_in) -> Written:
+    """What becomes of one file."""
+    return write({name: text}, migrate)
 
 
 def unmarked(text: str) -> str:
