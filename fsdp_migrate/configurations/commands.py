@@ -19,7 +19,7 @@ from fsdp_migrate.configurations.formats.shell import FROM_VARIABLE, Kind, Scrip
 from fsdp_migrate.configurations.formats.text import Span
 from fsdp_migrate.configurations.recognise import ACCELERATE, TRANSFORMERS, VERL
 from fsdp_migrate.configurations.settings import Setting
-from fsdp_migrate.configurations.words import Place, Words
+from fsdp_migrate.configurations.words import Place, Words, counted
 
 VARIABLES = re.compile(r"FSDP_(?!VERSION$|CPU_RAM)\w+|ACCELERATE_USE_FSDP")
 """Variables that show that accelerate is meant; transformers reads others too."""
@@ -36,6 +36,7 @@ _OPTIONS = {
     "full_shard", "shard_grad_op", "no_shard", "hybrid_shard", "hybrid_shard_zero2", "auto_wrap",
     "offload",
 }  # fmt: skip
+_MAY_HAVE = re.compile(r"accelerate|FSDP_|--fsdp|fsdp_config|strategy=")
 _OVERRIDE = re.compile(r"[+~]{0,2}((?:\w+\.)+(?:strategy|fsdp_config\.[\w.]+))=")
 _IN_TEXT = re.compile(
     r"--(?:use_fsdp|fsdp_(?:version|sharding_strategy|auto_wrap_policy|backward_prefetch"
@@ -47,10 +48,16 @@ _ELSEWHERE = "it stands in a text that something else reads"
 
 
 def blocks(file: File) -> list[Block]:
+    if _MAY_HAVE.search(file.text.text) is None:
+        return []
     script = shell.read(file.text, file.path)
     file.remarks = remarks(file.text, _words(script))
-    found: list[Block] = [*_commands(file, script), *_environment(file, script)]
-    return [*found, *_in_texts(file, script, found)]
+    found = [*_commands(file, script), *_environment(file, script)]
+    found += _in_texts(file, script, found)
+    known = counted(script)
+    for block in found:
+        block.known = known
+    return list(found)
 
 
 def _words(script: Script) -> Iterator[Span]:

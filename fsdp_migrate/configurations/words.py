@@ -10,7 +10,7 @@ from typing import ClassVar
 
 from fsdp_migrate.configurations.block import Block, said
 from fsdp_migrate.configurations.formats import shell
-from fsdp_migrate.configurations.formats.shell import Kind, Statement, Word
+from fsdp_migrate.configurations.formats.shell import Kind, Script, Statement, Word
 from fsdp_migrate.configurations.formats.text import Edit, Refused, Span, Text, applied, marker
 from fsdp_migrate.configurations.formats.tree_edits import comments_above
 from fsdp_migrate.configurations.recognise import TRANSFORMERS
@@ -37,6 +37,7 @@ class Words(Block):
     """Settings among the words of a command or of a statement that sets variables."""
 
     statement: Statement = field(default_factory=lambda: Statement(Kind.COMMAND, Span(0, 0)))
+    known: Counter[tuple[str, ...]] = field(default_factory=Counter)  # all statements of the file
     marks_settings: ClassVar[bool] = False
     begin: int = 0
     end: int = 0
@@ -192,10 +193,9 @@ class Words(Block):
         Raises:
             Refused: they do not.
         """
-        path = self.file.path
-        before = Counter(map(_plain, shell.read(self.file.text, path).statements))
+        before = self.known.copy()
         new = Text(applied(self.file.text.text, made))
-        after = Counter(map(_plain, shell.read(new, path).statements))
+        after = counted(shell.read(new, self.file.path))
         before[_plain(self.statement)] -= 1
         words: list[str] = []
         beside = self.statement.kind is Kind.VARIABLES
@@ -238,6 +238,11 @@ class Words(Block):
             at = text.start_of(line)
         lines = marker(self.code, sentence, width - len(indent))
         return [Edit(at, at, "".join(f"{indent}{each}{text.newline}" for each in lines))]
+
+
+def counted(script: Script) -> Counter[tuple[str, ...]]:
+    """The statements of a file by their words, to compare two texts by."""
+    return Counter(map(_plain, script.statements))
 
 
 def _plain(statement: Statement) -> tuple[str, ...]:
