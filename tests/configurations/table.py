@@ -204,7 +204,9 @@ ROWS: list[Row] = [
             "fsdp_of_tomorrow": 1,
         }.items()
     ),
+    *(_row("Mixed precision", "review", FULL, mixed_precision=value) for value in ("bf16", "fp16")),
     _row("Version 2 already", "", SHARDED, fsdp_version=2),
+    _row("Version 2 already", "", SHARDED, fsdp_version=2, mixed_precision="bf16"),
     _row("Version 2 already", "", SHARDED, fsdp_version=2, fsdp_reshard_after_forward=True),
     *(
         _row(

@@ -14,6 +14,7 @@ What accelerate does with each was measured on 1.15.0: ``tests/configurations/``
 from __future__ import annotations
 
 from fsdp_migrate.configurations.frameworks.words import (
+    BUFFERS,
     BY_SIZE,
     FALSE,
     RESHARDING,
@@ -87,6 +88,7 @@ def migrate(settings: Settings) -> list[Change]:
         *_state(settings, 1),
         *_weights(settings),
         *_wrapping(settings),
+        *_buffers(settings),
         *dropped(settings, *DEAD),
     ]
 
@@ -270,6 +272,14 @@ def _wrapping(settings: Settings) -> list[Change]:
     if text(settings.get(WRAP)) != "SIZE_BASED_WRAP":
         return []
     return [left(BY_SIZE, WRAP, help=TO_CLASSES.format("fsdp_", f"{WRAP}: TRANSFORMER_BASED_WRAP"))]
+
+
+def _buffers(settings: Settings) -> list[Change]:
+    """Mixed precision, which version 1 extends to buffers."""
+    setting = settings.get("mixed_precision")
+    if setting is None or text(setting) in {"", "NO", "FP32", "FALSE"}:
+        return []
+    return [stays(BUFFERS, setting)]
 
 
 def _sharding_of_version_2(settings: Settings) -> list[Change]:

@@ -1,14 +1,15 @@
 """axolotl: ``fsdp_version``, ``fsdp`` and ``fsdp_config`` of its YAML files.
 
 Settings are ``fsdp``, ``fsdp_version``, the keys of ``fsdp_config`` as they are spelled, and those
-keys of the file that go with FSDP1 alone (``optimizer``). A version inside ``fsdp_config`` is
-``fsdp_config.fsdp_version``. Read in axolotl's schemas of 2026-07-24: keys that its ``FSDPConfig``
-does not have, the strategy among them, are ignored there without a word.
+keys of the file that go with it (``optimizer``, ``bf16``, ``fp16``), and no more. A version inside
+``fsdp_config`` is ``fsdp_config.fsdp_version``. Read in axolotl's schemas of 2026-07-24: keys that
+its ``FSDPConfig`` does not have, the strategy among them, are ignored there without a word.
 """
 
 from __future__ import annotations
 
 from fsdp_migrate.configurations.frameworks.words import (
+    BUFFERS,
     BY_SIZE,
     RESHARDING,
     TO_CLASSES,
@@ -17,6 +18,7 @@ from fsdp_migrate.configurations.frameworks.words import (
     options,
     review,
     rewritten,
+    stays,
     strategy,
     text,
     to_version_2,
@@ -75,6 +77,7 @@ def migrate(settings: Settings) -> list[Change]:
         *_refused(settings, now or 1),
         *_weights(settings),
         *_plain(settings),
+        *_buffers(settings, now or 1),
     ]
 
 
@@ -167,6 +170,13 @@ def _refused(settings: Settings, now: int) -> list[Change]:
             message = "FSDP2 has no local state dict"
             changes.append(left(message, name, help="FULL_STATE_DICT or SHARDED_STATE_DICT"))
     return changes
+
+
+def _buffers(settings: Settings, now: int) -> list[Change]:
+    """Mixed precision, which version 1 extends to buffers; ``auto`` is bf16 where it can be."""
+    names = [name for name in ("bf16", "fp16") if name in settings and now != 2]
+    on = [n for n in names if settings[n].value and truth(settings[n].value) is not False]
+    return [stays(BUFFERS, settings[name]) for name in on]
 
 
 def _weights(settings: Settings) -> list[Change]:

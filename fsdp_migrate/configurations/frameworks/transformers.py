@@ -2,7 +2,8 @@
 
 Settings are ``fsdp`` and the keys of ``fsdp_config`` as they are spelled: transformers takes a
 prefix ``fsdp_`` off, so ``fsdp_version`` and ``version`` are one. ``fsdp_config`` itself is a
-setting where it names a file that was not read.
+setting where it names a file that was not read. Of the other arguments there are ``bf16`` and
+``fp16``, and no more: a file's own ``version`` would be taken for FSDP's.
 
 What a release does with them: before 5.0 ``version`` is not read and all is FSDP1; from 5.0 it is,
 with 1 as default, ``reshard_after_forward`` may default to false whatever ``fsdp`` says, and
@@ -14,6 +15,7 @@ true, and strings are translated. (Read in 4.46, 4.51, 4.57, 5.0, 5.8, 5.10, 5.1
 from __future__ import annotations
 
 from fsdp_migrate.configurations.frameworks.words import (
+    BUFFERS,
     BY_SIZE,
     RESHARDING,
     TO_CLASSES,
@@ -176,7 +178,7 @@ def _rest(settings: Settings, installed: tuple[int, ...]) -> list[Change]:
             message = "FSDP2 has no local state dict: accelerate stops"
             changes.append(left(message, name, help="FULL_STATE_DICT or SHARDED_STATE_DICT"))
     changes += _by_size(settings, installed)
-    return [*changes, *_weights(settings)]
+    return [*changes, *_weights(settings), *_buffers(settings)]
 
 
 def _by_size(settings: Settings, installed: tuple[int, ...]) -> list[Change]:
@@ -192,6 +194,12 @@ def _by_size(settings: Settings, installed: tuple[int, ...]) -> list[Change]:
         return [left(BY_SIZE, names[0], help=TO_CLASSES.format("", "without min_num_params"))]
     message = "no longer read: the layers that the model names are units, of any size"
     return [stays(message, settings[names[0]])]
+
+
+def _buffers(settings: Settings) -> list[Change]:
+    """Mixed precision, which version 1 extends to buffers."""
+    names = [name for name in ("bf16", "fp16") if name in settings]
+    return [stays(BUFFERS, settings[n]) for n in names if truth(settings[n].value) is not False]
 
 
 def _weights(settings: Settings) -> list[Change]:
