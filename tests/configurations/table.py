@@ -189,10 +189,11 @@ ROWS: list[Row] = [
             "fsdp_backward_prefetch": "BACKWARD_PRE",
             "fsdp_backward_prefetch_policy": "NO_PREFETCH",
             "fsdp_forward_prefetch": True,
-            "fsdp_use_orig_params": False,
+            "fsdp_use_orig_params": True,
             "fsdp_limit_all_gathers": True,
         }.items()
     ),
+    _row("Without a counterpart", "review", FULL, fsdp_use_orig_params=False),
     *(
         _row("Kept", "rewritten", FULL, **{key: value})
         for key, value in {

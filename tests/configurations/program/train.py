@@ -56,7 +56,7 @@ class Decoder(nn.Module):
 
 def main():
     accelerator = Accelerator()
-    set_seed(1 + int(os.environ.get("SEED_BY_RANK", 0)) * accelerator.process_index)
+    set_seed(1 + int(os.environ.get("SEED_BY_RANK", "0")) * accelerator.process_index)
     model = Decoder()
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
     set_seed(100 + accelerator.process_index)
