@@ -29,6 +29,7 @@ def contents(run: Run) -> dict[str, tuple[str, str]]:
     from fsdp_migrate.report import standing
 
     paths = dict.fromkeys(d.site.module.path for d in run.result.decisions)
+    paths.update(dict.fromkeys(each.path for each in run.result.configured))
     paths.update(dict.fromkeys(sorted(run.result.changes)))
     found: dict[str, tuple[str, str]] = {}
     for path in paths:
@@ -41,7 +42,7 @@ def contents(run: Run) -> dict[str, tuple[str, str]]:
 
 def tell_notes(run: Run) -> None:
     """What the configuration brings with it; about rules of the project's own was told before."""
-    for note in run.notes if run.result.decisions else ():
+    for note in run.notes if run.result.sites else ():
         console.note(f"note: {shown.line(note)}")
 
 
