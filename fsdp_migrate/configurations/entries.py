@@ -89,7 +89,8 @@ class Entries(Block):
                 of(mapping).replaced[number] = (key, value)
                 continue
             self._add(change, of, width)
-        return list(found.values())
+        # What is added to an inner mapping comes before what is added behind it.
+        return sorted(found.values(), key=lambda each: -each.mapping.start)
 
     def _add(self, change: Change, of: Callable[[Mapping], Changed], width: int) -> None:
         assert change.new is not None

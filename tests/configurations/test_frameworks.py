@@ -114,12 +114,30 @@ def test_transformers_leaves(
         {},
         {"fsdp": ""},
         {"fsdp": False},
-        {"version": 1, "min_num_params": 10},  # fsdp_config without fsdp does nothing
+        {"fsdp": "", "version": 1, "min_num_params": 10},
         {"fsdp": "full_shard", "xla": True, "xla_fsdp_v2": True},
     ],
 )
 def test_transformers_without_fsdp_is_no_site(given: dict[str, Value]) -> None:
     assert transformers.migrate(settings(**given)) == []
+
+
+def test_a_file_that_fsdp_config_names_says_no_strategy() -> None:
+    before = settings(fsdp_version=1, fsdp_forward_prefetch=True, fsdp_state_dict_type="3")
+    changes = transformers.migrate(before)
+    assert running.outcome(changes) == "rewritten"
+    assert made(before, changes) == {"fsdp_version": 2, "fsdp_state_dict_type": "3"}
+
+
+@pytest.mark.parametrize("framework", [transformers, axolotl])
+def test_version_2_is_done(framework: Any) -> None:
+    """What is for review once is not for review again."""
+    done = settings(
+        fsdp_version=2, fsdp=True, bf16=True, reshard_after_forward=True, min_num_params=10
+    )
+    if framework is axolotl:
+        del done["fsdp"]
+    assert framework.migrate(done) == []
 
 
 AXOLOTL = {

@@ -75,7 +75,7 @@ def migrate(settings: Settings) -> list[Change]:
         *changes,
         *_sharding(settings, now or 1),
         *_refused(settings, now or 1),
-        *_weights(settings),
+        *_weights(settings, now or 1),
         *_plain(settings),
         *_buffers(settings, now or 1),
     ]
@@ -179,12 +179,12 @@ def _buffers(settings: Settings, now: int) -> list[Change]:
     return [stays(BUFFERS, settings[name]) for name in on]
 
 
-def _weights(settings: Settings) -> list[Change]:
+def _weights(settings: Settings, now: int) -> list[Change]:
     """``fsdp_sync_module_states`` where rank 0 does not load the weights."""
     names = _names(settings, "sync_module_states")
     loading = _names(settings, "cpu_ram_efficient_loading")
     loads = bool(loading) and truth(settings[loading[0]].value) is not False
-    if not names or loads or truth(settings[names[0]].value) is False:
+    if now == 2 or not names or loads or truth(settings[names[0]].value) is False:
         return dropped(settings, *names)
     message = (
         "version 1 began with rank 0's weights; version 2 begins with each rank's own, which are "
