@@ -189,10 +189,11 @@ ROWS: list[Row] = [
             "fsdp_backward_prefetch": "BACKWARD_PRE",
             "fsdp_backward_prefetch_policy": "NO_PREFETCH",
             "fsdp_forward_prefetch": True,
-            "fsdp_use_orig_params": False,
+            "fsdp_use_orig_params": True,
             "fsdp_limit_all_gathers": True,
         }.items()
     ),
+    _row("Without a counterpart", "review", FULL, fsdp_use_orig_params=False),
     *(
         _row("Kept", "rewritten", FULL, **{key: value})
         for key, value in {
@@ -204,7 +205,9 @@ ROWS: list[Row] = [
             "fsdp_of_tomorrow": 1,
         }.items()
     ),
+    *(_row("Mixed precision", "review", FULL, mixed_precision=value) for value in ("bf16", "fp16")),
     _row("Version 2 already", "", SHARDED, fsdp_version=2),
+    _row("Version 2 already", "", SHARDED, fsdp_version=2, mixed_precision="bf16"),
     _row("Version 2 already", "", SHARDED, fsdp_version=2, fsdp_reshard_after_forward=True),
     *(
         _row(

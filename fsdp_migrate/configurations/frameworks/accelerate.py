@@ -14,6 +14,7 @@ What accelerate does with each was measured on 1.15.0: ``tests/configurations/``
 from __future__ import annotations
 
 from fsdp_migrate.configurations.frameworks.words import (
+    BUFFERS,
     BY_SIZE,
     FALSE,
     RESHARDING,
@@ -47,10 +48,15 @@ DEAD = (
     "fsdp_backward_prefetch",
     "fsdp_backward_prefetch_policy",
     "fsdp_forward_prefetch",
-    "fsdp_use_orig_params",
     "fsdp_limit_all_gathers",
 )
-"""What version 2 has nothing for, beside the strategy and SYNC."""
+"""What version 2 has nothing for, beside the strategy, SYNC and PARAMETERS."""
+
+PARAMETERS = "fsdp_use_orig_params"
+FLAT = (
+    "with false, the optimizer is made after prepare(model), or trains nothing; version 2 stops "
+    "unless model and optimizer go through one prepare()"
+)
 
 NO_SHARD = (
     "NO_SHARD is not FSDP2's: accelerate's converter makes SHARD_GRAD_OP of it. Whole models on "
@@ -87,6 +93,8 @@ def migrate(settings: Settings) -> list[Change]:
         *_state(settings, 1),
         *_weights(settings),
         *_wrapping(settings),
+        *_parameters(settings),
+        *_buffers(settings),
         *dropped(settings, *DEAD),
     ]
 
@@ -272,6 +280,23 @@ def _wrapping(settings: Settings) -> list[Change]:
     return [left(BY_SIZE, WRAP, help=TO_CLASSES.format("fsdp_", f"{WRAP}: TRANSFORMER_BASED_WRAP"))]
 
 
+def _parameters(settings: Settings) -> list[Change]:
+    """``fsdp_use_orig_params``: false asks for another order of calls than version 2's."""
+    setting = settings.get(PARAMETERS)
+    if setting is None or truth(setting.value) is True:
+        return dropped(settings, PARAMETERS)
+    help = "nothing to do where transformers' Trainer prepares them"
+    return [review(FLAT, PARAMETERS, help=help)]
+
+
+def _buffers(settings: Settings) -> list[Change]:
+    """Mixed precision, which version 1 extends to buffers."""
+    setting = settings.get("mixed_precision")
+    if setting is None or text(setting) in {"", "NO", "FP32", "FALSE"}:
+        return []
+    return [stays(BUFFERS, setting)]
+
+
 def _sharding_of_version_2(settings: Settings) -> list[Change]:
     """Names where version 2 takes a truth value, which stop it."""
     reshard = settings.get(RESHARD)
@@ -293,7 +318,7 @@ def _version_1_keys(settings: Settings) -> list[Change]:
     changes = _ignored_strategy(settings)
     sync = settings.get(SYNC)
     if sync is None:
-        return changes + dropped(settings, *DEAD)
+        return changes + dropped(settings, PARAMETERS, *DEAD)
     if sync.value is False and not (
         LOADING in settings and truth(settings[LOADING].value) is False
     ):
@@ -302,8 +327,8 @@ def _version_1_keys(settings: Settings) -> list[Change]:
             changes.append(left(message, SYNC, help=f"remove {SYNC}, or write {LOADING}: false"))
         else:
             changes += [rewritten(message, SYNC), rewritten(message, "", (LOADING, False))]
-        return changes + dropped(settings, *DEAD)
-    return changes + dropped(settings, SYNC, *DEAD)
+        return changes + dropped(settings, PARAMETERS, *DEAD)
+    return changes + dropped(settings, SYNC, PARAMETERS, *DEAD)
 
 
 def _ignored_strategy(settings: Settings) -> list[Change]:

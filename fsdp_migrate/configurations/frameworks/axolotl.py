@@ -1,14 +1,15 @@
 """axolotl: ``fsdp_version``, ``fsdp`` and ``fsdp_config`` of its YAML files.
 
 Settings are ``fsdp``, ``fsdp_version``, the keys of ``fsdp_config`` as they are spelled, and those
-keys of the file that go with FSDP1 alone (``optimizer``). A version inside ``fsdp_config`` is
-``fsdp_config.fsdp_version``. Read in axolotl's schemas of 2026-07-24: keys that its ``FSDPConfig``
-does not have, the strategy among them, are ignored there without a word.
+keys of the file that go with it (``optimizer``, ``bf16``, ``fp16``), and no more. A version inside
+``fsdp_config`` is ``fsdp_config.fsdp_version``. Read in axolotl's schemas of 2026-07-24: keys that
+its ``FSDPConfig`` does not have, the strategy among them, are ignored there without a word.
 """
 
 from __future__ import annotations
 
 from fsdp_migrate.configurations.frameworks.words import (
+    BUFFERS,
     BY_SIZE,
     RESHARDING,
     TO_CLASSES,
@@ -17,6 +18,7 @@ from fsdp_migrate.configurations.frameworks.words import (
     options,
     review,
     rewritten,
+    stays,
     strategy,
     text,
     to_version_2,
@@ -73,8 +75,9 @@ def migrate(settings: Settings) -> list[Change]:
         *changes,
         *_sharding(settings, now or 1),
         *_refused(settings, now or 1),
-        *_weights(settings),
+        *_weights(settings, now or 1),
         *_plain(settings),
+        *_buffers(settings, now or 1),
     ]
 
 
@@ -169,12 +172,19 @@ def _refused(settings: Settings, now: int) -> list[Change]:
     return changes
 
 
-def _weights(settings: Settings) -> list[Change]:
+def _buffers(settings: Settings, now: int) -> list[Change]:
+    """Mixed precision, which version 1 extends to buffers; ``auto`` is bf16 where it can be."""
+    names = [name for name in ("bf16", "fp16") if name in settings and now != 2]
+    on = [n for n in names if settings[n].value and truth(settings[n].value) is not False]
+    return [stays(BUFFERS, settings[name]) for name in on]
+
+
+def _weights(settings: Settings, now: int) -> list[Change]:
     """``fsdp_sync_module_states`` where rank 0 does not load the weights."""
     names = _names(settings, "sync_module_states")
     loading = _names(settings, "cpu_ram_efficient_loading")
     loads = bool(loading) and truth(settings[loading[0]].value) is not False
-    if not names or loads or truth(settings[names[0]].value) is False:
+    if now == 2 or not names or loads or truth(settings[names[0]].value) is False:
         return dropped(settings, *names)
     message = (
         "version 1 began with rank 0's weights; version 2 begins with each rank's own, which are "

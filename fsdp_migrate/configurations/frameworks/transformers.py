@@ -2,7 +2,8 @@
 
 Settings are ``fsdp`` and the keys of ``fsdp_config`` as they are spelled: transformers takes a
 prefix ``fsdp_`` off, so ``fsdp_version`` and ``version`` are one. ``fsdp_config`` itself is a
-setting where it names a file that was not read.
+setting where it names a file that was not read. Of the other arguments there are ``bf16`` and
+``fp16``, and no more: a file's own ``version`` would be taken for FSDP's.
 
 What a release does with them: before 5.0 ``version`` is not read and all is FSDP1; from 5.0 it is,
 with 1 as default, ``reshard_after_forward`` may default to false whatever ``fsdp`` says, and
@@ -14,6 +15,7 @@ true, and strings are translated. (Read in 4.46, 4.51, 4.57, 5.0, 5.8, 5.10, 5.1
 from __future__ import annotations
 
 from fsdp_migrate.configurations.frameworks.words import (
+    BUFFERS,
     BY_SIZE,
     RESHARDING,
     TO_CLASSES,
@@ -56,7 +58,7 @@ def migrate(settings: Settings, installed: tuple[int, ...] = ()) -> list[Change]
     ``installed`` is the release of transformers that the project pins, ``(5, 8)``, empty where it
     pins none: then it is taken for a recent one.
     """
-    if not _is_on(settings.get("fsdp")) or truth(_value(settings, "xla")):
+    if not settings or not _is_on(settings.get("fsdp")) or truth(_value(settings, "xla")):
         return []
     found = unknown(settings, "fsdp", *_names(settings, "version", "reshard_after_forward"))
     if not found and "fsdp_config" in settings:
@@ -73,10 +75,16 @@ def migrate(settings: Settings, installed: tuple[int, ...] = ()) -> list[Change]
 
 
 def _is_on(setting: Setting | None) -> bool:
-    """Whether ``fsdp`` asks for FSDP: a name, a list, true, or the flag alone."""
-    if setting is None:
-        return False
-    return bool(setting.unknown) or setting.value is None or bool(options(setting.value))
+    """Whether ``fsdp`` asks for FSDP: a name, a list, true, or the flag alone.
+
+    A file that ``fsdp_config`` names says nothing of it, and is there for nothing else.
+    """
+    return (
+        setting is None
+        or bool(setting.unknown)
+        or setting.value is None
+        or bool(options(setting.value))
+    )
 
 
 def _names(settings: Settings, *keys: str) -> list[str]:
@@ -112,7 +120,8 @@ def _version(settings: Settings, installed: tuple[int, ...]) -> list[Change]:
 
 def _sharding(settings: Settings, installed: tuple[int, ...]) -> list[Change]:
     """The strategy in ``fsdp`` and the one in ``reshard_after_forward``."""
-    listed = options(settings["fsdp"].value)
+    fsdp = settings.get("fsdp")
+    listed = options(fsdp.value) if fsdp else ()
     found = [name for name in map(strategy, listed) if name]
     named = found[0] if found else "FULL_SHARD"
     keys = _names(settings, "reshard_after_forward")
@@ -120,8 +129,12 @@ def _sharding(settings: Settings, installed: tuple[int, ...]) -> list[Change]:
     if named not in {"FULL_SHARD", "SHARD_GRAD_OP"}:
         help = HYBRID if named.startswith("HYBRID") else "train with DDP: leave fsdp out"
         return [left(NO_MESH.format(named), "fsdp", help=help)]
-    changes = _reshard(settings, key, named, installed, bool(found))
-    if installed >= TRANSLATES and isinstance(settings["fsdp"].value, str | tuple):
+    changes = (
+        []
+        if key is None and fsdp is None
+        else _reshard(settings, key, named, installed, bool(found))
+    )
+    if fsdp and installed >= TRANSLATES and isinstance(fsdp.value, str | tuple):
         changes.append(rewritten(UNSPLIT, "fsdp", ("fsdp", True)))
         if "offload" in listed and not _names(settings, "cpu_offload"):
             new = (_spelled(settings, "cpu_offload"), True)
@@ -170,13 +183,16 @@ def _now(settings: Settings, installed: tuple[int, ...]) -> int:
 
 def _rest(settings: Settings, installed: tuple[int, ...]) -> list[Change]:
     """Checkpoints, units by size, rank 0's weights, and what version 2 has nothing for."""
+    now = _now(settings, installed)
     changes = dropped(settings, *_names(settings, *DEAD))
     for name in _names(settings, "state_dict_type"):
         if text(settings[name]) in {"LOCAL_STATE_DICT", "2"}:
             message = "FSDP2 has no local state dict: accelerate stops"
             changes.append(left(message, name, help="FULL_STATE_DICT or SHARDED_STATE_DICT"))
+    if now == 2:
+        return changes + dropped(settings, *_names(settings, "sync_module_states"))
     changes += _by_size(settings, installed)
-    return [*changes, *_weights(settings)]
+    return [*changes, *_weights(settings), *_buffers(settings)]
 
 
 def _by_size(settings: Settings, installed: tuple[int, ...]) -> list[Change]:
@@ -192,6 +208,12 @@ def _by_size(settings: Settings, installed: tuple[int, ...]) -> list[Change]:
         return [left(BY_SIZE, names[0], help=TO_CLASSES.format("", "without min_num_params"))]
     message = "no longer read: the layers that the model names are units, of any size"
     return [stays(message, settings[names[0]])]
+
+
+def _buffers(settings: Settings) -> list[Change]:
+    """Mixed precision, which version 1 extends to buffers."""
+    names = [name for name in ("bf16", "fp16") if name in settings]
+    return [stays(BUFFERS, settings[n]) for n in names if truth(settings[n].value) is not False]
 
 
 def _weights(settings: Settings) -> list[Change]:

@@ -23,8 +23,8 @@ for supervised fine-tuning, whose default is ``fsdp2`` in recent releases."""
 ACTOR, REFERENCE = "actor_rollout_ref.actor", "actor_rollout_ref.ref"
 DEAD = ("forward_prefetch", "use_orig_params")
 FILES = (
-    "fsdp2; checkpoints that were written before are files of FSDP1's flat parameters, one a rank: "
-    "merge them to a Hugging Face model first (python -m verl.model_merger)"
+    "checkpoints that were written before are files of FSDP1's flat parameters, one a rank, which "
+    "fsdp2 does not load: merge them to a Hugging Face model first (python -m verl.model_merger)"
 )
 
 
@@ -35,7 +35,7 @@ def migrate(settings: Settings) -> list[Change]:
         changes += _role(settings, role, block)
     first = next((change for change in changes if FILES in change.message), None)
     return [
-        rewritten("fsdp2", change.old, change.new)
+        rewritten("verl's name of FSDP2", change.old, change.new)
         if change is not first and change.message == FILES
         else change
         for change in changes

@@ -19,6 +19,12 @@ BY_SIZE = (
 TO_CLASSES = "name the layers' class in {0}transformer_layer_cls_to_wrap, with {1}"
 """What to write for ``BY_SIZE``: a prefix, and the policy where it is a key of its own."""
 
+BUFFERS = (
+    "version 1 also casts buffers, rotary frequencies and running statistics among them, to the "
+    "16-bit dtype; version 2 leaves them as they are, so a model with float buffers computes more "
+    "exactly than before"
+)
+
 TRUE = frozenset({"y", "yes", "t", "true", "on", "1"})
 FALSE = frozenset({"n", "no", "f", "false", "off", "0"})
 
