@@ -20,9 +20,7 @@ from fsdp_migrate.syntax.expressions import last_name
 from fsdp_migrate.syntax.trees import FUNCTIONS
 
 
-def unmet(
-    found: Iterable[Value], node: ast.expr, module: Module, tracer: Tracer
-) -> list[Value]:
+def unmet(found: Iterable[Value], node: ast.expr, module: Module, tracer: Tracer) -> list[Value]:
     """The models that an attribute of ``self`` cannot be where a method uses it."""
     kept = root = node
     while isinstance(root, ast.Attribute):
@@ -38,7 +36,8 @@ def unmet(
         return []
     replacing = _replacing(method, Class(owner, module), tracer)
     gone = [v for v in models if _maker(v) in replacing] if replacing else []
-    return [] if gone and _is_handed_over(kept.attr, gone, tracer) else gone
+    members = {cls.node for cls in tracer.family(Class(owner, module))}
+    return [] if gone and _is_handed_over(kept.attr, gone, members, tracer) else gone
 
 
 def _replacing(method: ast.FunctionDef, owner: Class, tracer: Tracer) -> set[ast.ClassDef]:
@@ -58,8 +57,7 @@ def _is_asked_for(name: str, owner: Class, tracer: Tracer) -> bool:
     by the name of a class."""
     classes = {cls.node.name for cls in tracer.family(owner)}
     return any(
-        isinstance(attribute.value, ast.Call)
-        and last_name(attribute.value.func) == "super"
+        _is_super(attribute.value)
         or (access_path(attribute.value) or "").rpartition(".")[2] in classes
         for module in tracer.project.read
         if module.mentions(name)
@@ -67,19 +65,36 @@ def _is_asked_for(name: str, owner: Class, tracer: Tracer) -> bool:
     )
 
 
-def _is_handed_over(name: str, made: Iterable[Value], tracer: Tracer) -> bool:
+def _is_super(node: ast.expr) -> bool:
+    return isinstance(node, ast.Call) and last_name(node.func) == "super"
+
+
+def _is_handed_over(
+    name: str, made: Iterable[Value], members: set[ast.ClassDef], tracer: Tracer
+) -> bool:
     """Whether something that an object made may become the attribute of another: it is set from
     outside, or to what a method is given."""
     nodes = {value.node for value in made}
-    for stored, module in tracer.stores_named(name):
+    stores = (
+        (stored, module)
+        for module in tracer.project.modules
+        if module.mentions(name)
+        for stored in module.table.stored_attributes
+        if stored.attr == name
+    )
+    for stored, module in stores:
         statement = module.table.statement(stored)
         if not isinstance(statement, ast.Assign):
             return True
         reaching = model_values.definitions(statement.value, module)
         is_given = any(isinstance(each.node, ast.arg) for each in reaching)
-        if is_given or not is_self(stored.value, module):
-            if any(v.node in nodes for v in tracer.evaluate(statement.value, module)):
-                return True
+        if not is_given and is_self(stored.value, module):
+            continue
+        owners = tracer.evaluate(stored.value, module) if not is_given else ()
+        if any(getattr(getattr(v, "callee", None), "node", None) in members for v in owners):
+            return True
+        if any(v.node in nodes for v in tracer.evaluate(statement.value, module)):
+            return True
     return False
 
 
