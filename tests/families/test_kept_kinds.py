@@ -78,6 +78,20 @@ def test_the_kind_is_asked_for_at_the_call() -> None:
     assert all(outcome.value != "left" for _, outcome in outcomes(result))
 
 
+def test_it_may_be_kept_by_what_the_object_has() -> None:
+    source = PROGRAM.replace("self.kind = StateDictType[args.kind]", "self.args = args")
+    _, after = migrate({"train.py": source.replace("self.kind)", "self.args.kind)")})
+    text = after["train.py"]
+    assert "set_state_dict_type" not in text
+    assert 'full_state_dict=self.args.kind.name == "FULL_STATE_DICT"' in text
+    again = source.replace("self.kind)", "self.args.kind)").replace(
+        "    trainer.wrap(net)\n",
+        "    args.kind = StateDictType.FULL_STATE_DICT\n    trainer.wrap(net)\n",
+    )
+    _, after = migrate({"train.py": again})
+    assert "self.args.kind.name" not in after["train.py"]
+
+
 def test_the_method_of_the_base_stays() -> None:
     _, after = migrate({"train.py": PROGRAM})
     base = after["train.py"].split("class Base:")[1].split("class Trainer")[0]

@@ -39,15 +39,20 @@ def is_kept(call: ast.Call, module: Module, study: Study) -> bool:
     bound = bind_arguments(call, TYPE_ARGUMENTS)
     if method is None or bound is None or "state_dict_type" not in bound:
         return False
-    names: set[str] = set()
+    names: dict[str, bool] = {}  # and whether it is an attribute of the object itself
     for name, given in bound.items():
         path = access_path(given)
         if name == "module" or (name != "state_dict_type" and is_none(given)):
             continue
         if path is None or not path.startswith(f"{method.itself}."):
             return False
-        names.update(path.split(".")[1:])
-    return all(_is_settled(name, call, module, method, study) for name in names)
+        first, *deeper = path.split(".")[1:]
+        names |= {first: True} | {each: names.get(each, False) for each in deeper}
+    if not all(names.values()) and study.cache(_sets_by_any_name):
+        return False
+    return all(
+        _is_settled(name, call, module, method, study, own=own) for name, own in names.items()
+    )
 
 
 def can_ask(call: ast.Call, where: Module, node: ast.AST, module: Module, study: Study) -> bool:
@@ -78,14 +83,15 @@ def model_asked(node: ast.AST, module: Module, study: Study) -> ast.expr | None:
 
 
 def is_of_others(
-    call: ast.Call, where: Module, node: ast.AST, module: Module, study: Study
+    call: ast.Call, where: Module, asker: ast.AST, module: Module, study: Study
 ) -> tuple[bool, bool]:
-    """Whether the models at ``node`` are all made elsewhere than those which a call of
+    """Whether the models at ``asker`` are all made elsewhere than those which a call of
     ``set_state_dict_type`` sets; and whether something that nobody knows may be there as well."""
-    model = model_asked(node, module, study)
+    model = model_asked(asker, module, study)
     asked, given = _made(model, module, study), _made(first_argument(call), where, study)
     apart = bool(asked) and bool(given) and asked.isdisjoint(given)
-    values = study.values(model, module) if model is not None and apart else ()
+    places = [(model, module), (first_argument(call), where)] if apart else []
+    values = (v for node, of in places if node is not None for v in study.values(node, of))
     return apart, any(isinstance(value, Unknown) for value in values)
 
 
@@ -108,8 +114,15 @@ def _method_around(node: ast.AST, module: Module) -> Method | None:
     return Method(function, Class(cls, module), first[0].arg) if len(bindings) == 1 else None
 
 
-def _is_settled(name: str, call: ast.Call, module: Module, method: Method, study: Study) -> bool:
-    """Whether an attribute is set while the object is made, above a call, and never again."""
+def _is_settled(
+    name: str, call: ast.Call, module: Module, method: Method, study: Study, *, own: bool
+) -> bool:
+    """Whether an attribute is set while the object is made, above a call, and never again.
+
+    Args:
+        own: it is the object's. Those of what the object keeps (``self.args.kind``) may come from
+            elsewhere, and be set nowhere in sight.
+    """
     family = study.tracer.family(method.cls)
     members = {each.node for each in family}
     moments = [*_moments(call, module, study, set())]
@@ -136,7 +149,16 @@ def _is_settled(name: str, call: ast.Call, module: Module, method: Method, study
             for other, later in moments:
                 if other is not None and (other is not made_in or later <= line):
                     return False
-    return bool(stores)
+    return bool(stores) or not own
+
+
+def _sets_by_any_name(study: Study) -> bool:
+    """Whether the project sets attributes of any object under names that its code does not say."""
+    return any(
+        len(call.args) > 1 and not isinstance(call.args[1], ast.Constant)
+        for module in study.project.modules
+        for call in module.table.calls_by_name.named("setattr")
+    )
 
 
 def _is_set_by_any_name(cls: Class) -> bool:
