@@ -22,6 +22,7 @@ from fsdp_migrate.syntax.kinds import method_of, present
 NEW_ORDER = ("model", "optim", "optim_state_dict", "is_named_optimizer", "load_directly", "group")
 OLD_ORDER = ("optim_state_dict", "model", "optim", "is_named_optimizer", "load_directly", "group")
 OTHERS_TOO = "a state that was not converted may be loaded in its place"
+TAKEN_BY_OTHERS = "something else than the optimizer loads it"
 NOT_HANDED = "its result is not handed to load_state_dict"
 CHANGED = "what it is made from is changed before it is loaded"
 CHANGING = frozenset({"clear", "pop", "popitem", "update"})
@@ -140,6 +141,8 @@ def _paired(
     table = site.module.table
     parent = table.parents[call]
     if isinstance(parent, ast.Call) and _loads(parent) and call in parent.args:
+        if optimizer is not None and access_path(_receiver(parent)) != access_path(optimizer):
+            return Load(model, optimizer, state, problem=TAKEN_BY_OTHERS)
         return Load(model, optimizer or _receiver(parent), state, parent)
     if not isinstance(parent, ast.Assign) or len(parent.targets) != 1:
         return Load(model, optimizer, state, problem=NOT_HANDED)
@@ -156,6 +159,8 @@ def _paired(
     branch = _only_for_some(parent, consumer, site)
     if branch is None and _takes_others(uses[0], parent, site):
         return Load(model, optimizer, state, problem=OTHERS_TOO)
+    if optimizer is not None and access_path(_receiver(consumer)) != access_path(optimizer):
+        return Load(model, optimizer, state, problem=TAKEN_BY_OTHERS)
     if _is_changed_between(state, parent, consumer, site):
         return Load(model, optimizer or _receiver(consumer), state, problem=CHANGED)
     return Load(model, optimizer or _receiver(consumer), state, consumer, parent, branch)
