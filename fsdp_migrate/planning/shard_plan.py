@@ -38,15 +38,18 @@ class Targets:
     """Which submodules become units of their own.
 
     ``predicate`` gives the test for a loop variable; ``by_class`` says it only looks at the
-    module's class, which sharding its children does not change.
+    module's class, which sharding its children does not change; ``counts``, that it counts the
+    parameters that these have left, so that it is asked while they are sharded.
     """
 
     predicate: Predicate
     by_class: bool = True
+    counts: bool = False
     variable: str = ""  # the loop variable the predicate would like
     may_be_root: bool = True  # whether the predicate can hold for the root, which is sharded last
     asks_root: bool = False  # whether the predicate has to be asked for the root as well
     classes: ast.expr | None = None  # the classes it asks for, when they are written out here
+    unless_none: Code | None = None  # the policy that may be none
     in_brackets: bool = False  # lists of modules may be among them, which older releases refuse
 
 
