@@ -92,6 +92,7 @@ class ShardPlan:
     from_rank0: bool = False  # only rank 0 has the weights
     is_bare: bool = False  # a container without a forward: its units are sharded, each a root
     unit_classes: Code | None = None  # how the classes of the units are written in the loop
+    size_tests: dict[ast.AST, str] = field(default_factory=dict)  # functions, by their policies
     behind: ast.stmt | None = None  # the later statement behind which the model is sharded
     parts_elsewhere: bool = False  # other calls shard parts with the same arguments
     further: list[Site] = field(default_factory=list)  # sites that arguments brought up

@@ -155,6 +155,12 @@ def _inlined(argument: ast.expr, policy: Policy, plan: ShardPlan, study: Study) 
             setup = (code("{n} = {c}", n=name, c=classes),)
             classes = code("{n}", n=name)
         plan.unit_classes = classes
+    for each in policy.joined:
+        if policy.kind is Kind.ANY and not policy.named and each.by_size and not plan.size_tests:
+            name = plan.fresh("is_large")
+            test = policy_sizes.test(each, "module", plan)
+            setup += (code("def {n}(module):\n    return {t}", n=name, t=test),)
+            plan.size_tests[each.node] = name
     targets = Targets(
         lambda name: _operand(policy, _test(policy, name, plan)),
         by_class=_by_class(policy),
@@ -221,6 +227,8 @@ def _test(policy: Policy, variable: str, plan: ShardPlan) -> Code:
             called = code("{f}({v})", f=present(element), v=variable)
             tests.append(_test(part[0], variable, plan) if inline else called)
         return join(" or ", tests)
+    if policy.node in plan.size_tests:
+        return code("{n}({v})", n=plan.size_tests[policy.node], v=variable)
     if policy.by_size:
         return policy_sizes.test(policy, variable, plan)
     nn = plan.proposal.module_name(policy.module, "torch.nn", "nn", policy.node)
