@@ -296,10 +296,10 @@ def _unless_none(policy: Code | None, lines: list[Code]) -> list[Code]:
     """Statements that use a policy, if it is one that may be none."""
     if policy is None:
         return lines
-    return [code("if {p} is not None:\n    {l}", p=policy, l=_nested(lines))]
+    return [code("if {p} is not None:\n    {l}", p=policy, l=nested(lines))]
 
 
-def _nested(lines: list[Code]) -> Code:
+def nested(lines: list[Code]) -> Code:
     """Statements as they stand in a block."""
     return join("\n    ", [_indented(line) for line in set_apart(lines)])
 

@@ -193,6 +193,9 @@ class ShardPlan:
             self._model, self.hoisted = code("model"), False
             self.proposal.elsewhere = (self.constructor.reference, *self.place)
             return
+        if self.constructor.is_function:
+            self._model, self.hoisted = code(self.fresh("model")), False
+            return
         self._model = code("{m}", m=ast.unparse(wrapped))
         if access_path(wrapped) is None:
             name = self._hoisted_name(wrapped)

@@ -306,3 +306,48 @@ def test_a_strategy_for_the_mesh(
     before = launcher.script(both.before, fsdp1="allow")
     after = launcher.script(both.after, fsdp1="forbid")
     assert compare(before, after, tolerance=1e-5) == 10
+
+
+RETURNED = """
+STRATEGIES = {"whole": ShardingStrategy.NO_SHARD, "zero2": ShardingStrategy.SHARD_GRAD_OP}
+
+
+class Teacher(nn.Module):
+    def __init__(self, student, teacher):
+        super().__init__()
+        self.student, self.teacher = student, teacher
+
+    def forward(self, x):
+        return self.student(x) - self.teacher(x).detach()
+
+
+def wrapper(name, classes):
+    mixed = MixedPrecision(param_dtype=torch.bfloat16, buffer_dtype=torch.float32)
+    strategy = STRATEGIES[name]
+    wrap = functools.partial(
+        FSDP,
+        sharding_strategy=strategy,
+        mixed_precision=mixed,
+        auto_wrap_policy=ModuleWrapPolicy(classes),
+        device_id=torch.device("cpu"),
+        sync_module_states=True,
+        use_orig_params=True,
+    )
+    return wrap
+
+
+def build(net):
+    return Teacher(wrapper("WHICH", {nn.Linear})(net), wrapper("WHICH", {nn.Linear})(Net()))
+"""
+
+
+@pytest.mark.parametrize("which", ["whole", "zero2"])
+def test_a_partial_that_is_returned(launcher: Launcher, tmp_path: Path, which: str) -> None:
+    program = HEAD.replace("import lambda", "import ModuleWrapPolicy, lambda")
+    program += RETURNED.replace("WHICH", which) + TRAIN
+    both = written({"train.py": program.encode()}, tmp_path)
+    assert "def wrap(model):" in both.text()
+    assert not list(both.after.parent.glob("fsdp2_support*"))
+    before = launcher.script(both.before, fsdp1="allow")
+    after = launcher.script(both.after, fsdp1="forbid")
+    assert compare(before, after, tolerance=1e-5) == 10
