@@ -4,6 +4,7 @@ from fsdp_migrate.families.modules import checkpointing
 from fsdp_migrate.families.wrapping import (
     class_layouts,
     derived_hooks,
+    partial_functions,
     refused_modules,
     shared_functions,
 )
@@ -58,6 +59,12 @@ def decide(site: Site, study: Study) -> Decision:
         return _refused(refused, constructor, site, study, final=refused.final)
     plan = study.plans[constructor]
     plan_registration(plan, study)
+    if constructor.is_function:
+        problem = partial_functions.write(plan)
+        if problem:
+            return study.left(site, RULE.code, problem, "call FSDP itself", models=models)
+        message = "a function of the same name shards the model that it is given"
+        return study.rewritten(site, RULE.code, message, plan.proposal, models=models)
     late = checkpointing.following_checkpointing(constructor, study)
     if plan.place is not None:
         problem = shared_functions.write(plan) if late is None else AROUND
