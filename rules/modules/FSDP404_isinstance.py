@@ -5,6 +5,7 @@ from collections.abc import Iterator
 
 from fsdp_migrate.analysis import reaching_bindings
 from fsdp_migrate.analysis.module import Module
+from fsdp_migrate.families.modules import fsdp2_attributes
 from fsdp_migrate.families.modules.class_lists import decide_listed_class, is_checked_elsewhere
 from fsdp_migrate.families.modules.class_patterns import decide_class_pattern
 from fsdp_migrate.families.modules.fsdp2_branches import decide_branch, decide_version_test
@@ -43,8 +44,9 @@ RULE = Rule(
         "annotation(MixedPrecision)",
         "annotation(CPUOffload)",
         "quoted annotation",
+        "question for FSDP2's methods",
     ),
-    finders=(Finder(110, _attribute_checks),),
+    finders=(Finder(110, _attribute_checks), Finder(111, fsdp2_attributes.find_questions)),
 )
 
 
@@ -52,6 +54,8 @@ def decide(site: Site, study: Study) -> Decision:
     kind, old = site.construct.kind, site.construct.name
     if site.construct == string_references.QUOTED:
         return decide_quoted_annotation(site, study)
+    if site.construct == fsdp2_attributes.CONSTRUCT:
+        return fsdp2_attributes.decide_question(site, study)
     if kind is ConstructKind.VERSION:
         return decide_version_test(site, study)
     if kind is ConstructKind.TESTED:
