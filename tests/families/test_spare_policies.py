@@ -47,6 +47,8 @@ def second():
     policy = functools.partial(transformer_auto_wrap_policy, transformer_layer_cls={Second})
     return policy
 """
+SECOND = "functools.partial(transformer_auto_wrap_policy, transformer_layer_cls={Second})"
+SIZE = "functools.partial(size_based_auto_wrap_policy, min_num_params=9)"
 
 
 def spare(text: str) -> tuple[Outcome, str]:
@@ -80,11 +82,9 @@ def test_it_is_returned_as_it_is() -> None:
     [
         RETURNED.replace("    return policy", "    register(policy)\n    return policy"),
         RETURNED.replace("    return policy", "    return Settings(policy)"),
-        "POLICY = functools.partial(transformer_auto_wrap_policy, transformer_layer_cls={Second})\n",
-        "def second():\n    return functools.partial(size_based_auto_wrap_policy, min_num_params=9)\n",
-        "def second(classes):\n    policy = None\n"
-        "    policy = functools.partial(transformer_auto_wrap_policy, transformer_layer_cls=classes)\n"
-        "    return policy\n",
+        f"POLICY = {SECOND}\n",
+        f"def second():\n    return {SIZE}",
+        f"def second():\n    policy = None\n    policy = {SECOND}\n    return policy\n",
     ],
     ids=["used", "in an object", "a constant", "by size", "one of two"],
 )
@@ -95,7 +95,7 @@ def test_others_are_left(text: str) -> None:
 
 
 def test_it_is_left_where_no_other_is_a_value() -> None:
-    inline = HEAD.split("def first")[0] + (
+    inline = HEAD.split("def first", maxsplit=1)[0] + (
         "def build(net):\n    policy = functools.partial(\n"
         "        transformer_auto_wrap_policy, transformer_layer_cls={First}\n    )\n"
         "    return FSDP(net, auto_wrap_policy=policy)\n\n\n"
