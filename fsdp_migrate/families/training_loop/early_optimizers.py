@@ -32,6 +32,7 @@ OPTIMIZER_NAME = re.compile(
 )
 LEAVING = (ast.Break, ast.Continue, ast.Return, ast.Yield, ast.YieldFrom)
 TELLING = frozenset({"debug", "id", "info", "isinstance", "len", "print", "repr", "str", "type"})
+OF_OPTIMIZERS = re.compile(r"(?:^|\.)optim(?!um\b)")  # optimum is a library about models
 BESIDE = re.compile(r"lr_scheduler|swa_utils")  # what torch.optim has beside optimizers
 NOT_BUILT = re.compile(r"state|sched|^(load|save|log|print|step|zero)", re.I)
 
@@ -93,7 +94,7 @@ def is_optimizer(callee: Value, study: Study) -> bool:
         bases = study.tracer.external_bases(callee)
         return any(name.startswith("torch.optim.") and not BESIDE.search(name) for name in bases)
     name = callee.name if isinstance(callee, External) else ""
-    return ".optim" in f".{name}" and not BESIDE.search(name)
+    return OF_OPTIMIZERS.search(name) is not None and not BESIDE.search(name)
 
 
 def parameter_calls(call: ast.Call) -> Iterator[ast.Call]:

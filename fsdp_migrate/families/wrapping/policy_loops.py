@@ -42,6 +42,7 @@ from fsdp_migrate.syntax.trees import FUNCTIONS
 
 # Earlier releases refuse every list of modules, unless it stands in a list.
 TAKES_LISTS = Version("2.12")
+PREDICATE, CLASSES = "predicate on a module", "tuple of classes"  # what a policy may become
 KEPT = "kept: shard_by_policy asks it as FSDP1 did"
 CALLED = (
     "the policy is called here without a module, which FSDP1 stopped at: it is taken for what "
@@ -269,14 +270,19 @@ def _by_value(
 
 
 def _to_classes(policy: Policy, plan: ShardPlan, study: Study) -> None:
+    convert_origin(policy, written_in(CLASSES, policy), CLASSES, plan, study)
+
+
+def written_in(form: str, policy: Policy) -> Code:
+    """A policy that picks by class, in one of its forms."""
     classes = present(policy.argument)
+    if form == PREDICATE:
+        return code("lambda module: isinstance(module, {c})", c=class_tuple(classes))
     display = isinstance(classes, (ast.Set, ast.List, ast.Tuple)) and classes.elts
     if display and not any(isinstance(e, ast.Starred) for e in classes.elts):  # type: ignore[attr-defined]
         items = [code("{e}", e=e) for e in classes.elts]  # type: ignore[attr-defined]
-        new = code("({i},)" if len(items) == 1 else "({i})", i=join(", ", items))
-    else:
-        new = code("tuple({c})", c=classes)
-    convert_origin(policy, new, "tuple of classes", plan, study)
+        return code("({i},)" if len(items) == 1 else "({i})", i=join(", ", items))
+    return code("tuple({c})", c=classes)
 
 
 def _to_predicate(policy: Policy, plan: ShardPlan, study: Study) -> None:
@@ -288,7 +294,7 @@ def _to_predicate(policy: Policy, plan: ShardPlan, study: Study) -> None:
         new = code("lambda module: {t}", t=_test(policy, "module", plan))
     else:
         new = code("lambda module: {t}", t=_test(policy, "module", plan))
-    convert_origin(policy, new, "predicate on a module", plan, study)
+    convert_origin(policy, new, PREDICATE, plan, study)
 
 
 def _walked(
