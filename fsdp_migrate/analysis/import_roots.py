@@ -146,8 +146,8 @@ class Roots:
         if not _is_relative(self.steps(module)) and not self.is_package(directory):
             # What only defines things is imported, as what lies beside it is.
             imported = not any(map(does_something, module.source.tree.body))
-            bases = self._bases(directory) if imported else frozenset()
-            return [directory] if directory in bases else sorted(bases) or [directory]
+            beside = self._bases(directory) if imported else frozenset()
+            return [directory] if directory in beside else sorted(beside) or [directory]
         bases = dict.fromkeys(s.base for s in self.steps(module) if not s.relative)
         inside = [root for root in bases if directory.is_relative_to(root)]
         if not inside:  # then as the others of its package
