@@ -139,8 +139,8 @@ def _early(site: Site, call: ast.Call, study: Study) -> Decision:
     loop = isinstance(found.statement, ast.For)
     filled = found.names if loop else frozenset()
     move = early_optimizers.move_behind(found.statement, found.wraps, site.module, study, filled)
-    problem = "they are passed on before that" if found.passed_on else move.problem
-    if problem:
+    if move.problem:
+        problem = "they are passed on before that" if found.passed_on else move.problem
         return study.left(
             site,
             RULE.code,

@@ -23,7 +23,7 @@ def main(folder):
     dist.init_process_group("gloo")
     torch.manual_seed(0)
     model = nn.Sequential(nn.Linear(6, 5), nn.Tanh(), nn.Linear(5, 3))
-    optimizer = torch.optim.AdamW(model.parameters(), lr=0.05)
+    # made
     warm = torch.optim.lr_scheduler.LinearLR(optimizer, 0.1, total_iters=2)
     after = torch.optim.lr_scheduler.StepLR(optimizer, 1, 0.5)
     rounds = 6
@@ -44,8 +44,17 @@ main(sys.argv[1:])
 """
 
 
-def test_trains_the_same(launcher: Launcher, tmp_path: Path) -> None:
-    both = written({"train.py": PROGRAM.encode()}, tmp_path)
+MADE = {
+    "of the model": "optimizer = torch.optim.AdamW(model.parameters(), lr=0.05)",
+    "of a list": "weights = [p for p in model.parameters() if p.ndim > 1]\n"
+    "    optimizer = torch.optim.AdamW(weights, lr=0.05)",
+}
+
+
+@pytest.mark.parametrize("made", MADE.values(), ids=MADE.keys())
+def test_trains_the_same(made: str, launcher: Launcher, tmp_path: Path) -> None:
+    program = PROGRAM.replace("# made", made)
+    both = written({"train.py": program.encode()}, tmp_path)
     text = both.after.read_text()
     assert text.index("fully_shard(model") < text.index("AdamW") < text.index("SequentialLR(")
     before = launcher.script(both.before, fsdp1="allow")

@@ -220,7 +220,7 @@ def move_behind(
 ) -> Move:
     """The statement behind which another has to move so that it comes after some wraps.
 
-    Schedulers that are made of an optimizer in between move along.
+    Optimizers and schedulers that are made of its value in between move along.
     ``filled`` are the names that a loop puts something into.
     """
     table = module.table
@@ -234,10 +234,10 @@ def move_behind(
     if not isinstance(statement, ast.Assign) and not (filled and isinstance(statement, ast.For)):
         return Move(behind, "it is not a plain assignment")
     between = block[block.index(statement) + 1 : block.index(behind) + 1]
-    return _with_schedulers(statement, behind, between, module, study, filled, own)
+    return _with_what_is_made(statement, behind, between, module, study, filled, own)
 
 
-def _with_schedulers(
+def _with_what_is_made(
     statement: ast.Assign | ast.For,
     behind: ast.stmt,
     between: Iterable[ast.stmt],
@@ -246,7 +246,7 @@ def _with_schedulers(
     filled: frozenset[str],
     wraps: Collection[ast.stmt],
 ) -> Move:
-    """How a statement gets behind a later one, with the schedulers that are made in between."""
+    """How a statement gets behind a later one, with what is made of its value in between."""
     moved: list[ast.stmt] = [statement]
     assigned = isinstance(statement, ast.Assign)
     targets = statement.targets if isinstance(statement, ast.Assign) else [statement.target]
@@ -257,7 +257,7 @@ def _with_schedulers(
     wrapped = {path for node in nodes for path in stored_paths(node)}
     for other in between:
         if not bound.isdisjoint(_paths(other)):
-            value = _scheduler(other, bound, module, study)
+            value = _made_of(other, bound, module, study)
             if value is None or not wrapped.isdisjoint(_paths(value)):
                 return Move(behind, "it is used before that")
             moved.append(other)
@@ -275,15 +275,17 @@ def _with_schedulers(
     return Move(behind, "", tuple(moved))
 
 
-def _scheduler(
+def _made_of(
     statement: ast.stmt, held: Collection[str], module: Module, study: Study
 ) -> ast.Call | None:
-    """The call that makes a scheduler of something held, if an assignment does that alone."""
+    """The call that makes an optimizer or a scheduler of what is held, if an assignment does that
+    alone."""
     call = statement.value if isinstance(statement, ast.Assign) else None
     made = {p for t in getattr(statement, "targets", ()) for p in stored_paths(t)}
     if not isinstance(call, ast.Call) or not made or not made.isdisjoint(held):
         return None
-    return call if schedulers.is_scheduler(call, module, study) else None
+    makes = named_like_an_optimizer(call) or schedulers.is_scheduler(call, module, study)
+    return call if makes else None
 
 
 def _paths(part: ast.AST) -> set[str]:
