@@ -9,8 +9,8 @@ from fsdp_migrate.families.checkpoints import (
     expressed_settings,
     held_optimizers,
     optimizer_states,
-    schedulers,
 )
+from fsdp_migrate.families.training_loop import schedulers
 from fsdp_migrate.fsdp1.site import Site
 from fsdp_migrate.planning.context import Study
 from fsdp_migrate.planning.edits import Code, code
