@@ -26,6 +26,7 @@ def summary(run: Run) -> report.Summary:
 
 def contents(run: Run) -> dict[str, tuple[str, str]]:
     """The text of every file with sites or changes, before and after."""
+    from fsdp_migrate.configurations.secrets import masked
     from fsdp_migrate.report import standing
 
     paths = dict.fromkeys(d.site.module.path for d in run.result.decisions)
@@ -36,6 +37,8 @@ def contents(run: Run) -> dict[str, tuple[str, str]]:
         before = run.before.get(path, b"")
         after = run.result.changes.get(path, before)
         texts = [standing.text(data) or "" for data in (before, after)]
+        if path in run.found.configurations:
+            texts = [masked(text, path) for text in texts]
         found[run.found.display(path)] = (texts[0], texts[1])
     return found
 

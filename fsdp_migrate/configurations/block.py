@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import ClassVar
 
 from fsdp_migrate.configurations.formats.text import Edit, Span, Text
 from fsdp_migrate.configurations.settings import Change, Setting
+from fsdp_migrate.planning.prose import sentences
 from fsdp_migrate.syntax.suppressions import NOTHING, Remarks
 
 
@@ -22,6 +24,11 @@ class File:
     remarks: Remarks = NOTHING
 
 
+def said(changes: Iterable[Change]) -> str:
+    """What a marker says of changes, each sentence once."""
+    return sentences(*dict.fromkeys(text for c in changes for text in (c.message, c.help)))
+
+
 @dataclass(eq=False)
 class Block(ABC):
     """What a framework reads in one place: ``settings`` by name with the ``spans`` they take."""
@@ -32,6 +39,8 @@ class Block(ABC):
     settings: dict[str, Setting] = field(default_factory=dict)
     spans: dict[str, Span] = field(default_factory=dict)
     reason: str = ""  # why nothing of it can be edited
+
+    marks_settings: ClassVar[bool] = True  # whether each setting can have a marker of its own
 
     @abstractmethod
     def edit(self, changes: Sequence[Change], width: int) -> list[Edit]:

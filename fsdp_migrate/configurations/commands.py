@@ -19,7 +19,7 @@ from fsdp_migrate.configurations.formats.shell import FROM_VARIABLE, Kind, Scrip
 from fsdp_migrate.configurations.formats.text import Span
 from fsdp_migrate.configurations.recognise import ACCELERATE, TRANSFORMERS, VERL
 from fsdp_migrate.configurations.settings import Setting
-from fsdp_migrate.configurations.words import Place, Words
+from fsdp_migrate.configurations.words import Place, Words, counted
 
 VARIABLES = re.compile(r"FSDP_(?!VERSION$|CPU_RAM)\w+|ACCELERATE_USE_FSDP")
 """Variables that show that accelerate is meant; transformers reads others too."""
@@ -36,6 +36,7 @@ _OPTIONS = {
     "full_shard", "shard_grad_op", "no_shard", "hybrid_shard", "hybrid_shard_zero2", "auto_wrap",
     "offload",
 }  # fmt: skip
+_MAY_HAVE = re.compile(r"accelerate|FSDP_|--fsdp|fsdp_config|strategy=")
 _OVERRIDE = re.compile(r"[+~]{0,2}((?:\w+\.)+(?:strategy|fsdp_config\.[\w.]+))=")
 _IN_TEXT = re.compile(
     r"--(?:use_fsdp|fsdp_(?:version|sharding_strategy|auto_wrap_policy|backward_prefetch"
@@ -47,10 +48,20 @@ _ELSEWHERE = "it stands in a text that something else reads"
 
 
 def blocks(file: File) -> list[Block]:
+    if _MAY_HAVE.search(file.text.text) is None:
+        return []
     script = shell.read(file.text, file.path)
     file.remarks = remarks(file.text, _words(script))
-    found: list[Block] = [*_commands(file, script), *_environment(file, script)]
-    return [*found, *_in_texts(file, script, found)]
+    found = [*_commands(file, script), *_environment(file, script)]
+    for block in _in_texts(file, script, found):
+        line = file.text.line_at(block.head.start)
+        for other in found:
+            other.reason = other.reason or f"more of it may stand in the text of line {line}"
+        found.append(block)
+    known = counted(script)
+    for block in found:
+        block.known = known
+    return list(found)
 
 
 def _words(script: Script) -> Iterator[Span]:
@@ -63,20 +74,31 @@ def _words(script: Script) -> Iterator[Span]:
 
 
 def _commands(file: File, script: Script) -> Iterator[Words]:
-    launched = [s for s in script.statements if s.kind is Kind.COMMAND and _launch(s) >= 0]
+    arrays = {
+        f"${{{each.name}[@]}}": block
+        for each in script.statements
+        if each.kind is Kind.ARRAY
+        for block in _flags(file, each, ACCELERATE, 0, len(each.words))
+    }
+    used: set[Words] = set()
     for statement in script.statements:
-        if statement.kind is Kind.ARRAY:
-            used = f"${{{statement.name}[@]}}"
-            if any(used in s.joined() for s in launched):
-                yield from _flags(file, statement, ACCELERATE, 0, len(statement.words))
         if statement.kind is not Kind.COMMAND:
             continue
         first, script_at = _launch(statement) + 1, _script(statement)
         if first:
-            yield from _flags(file, statement, ACCELERATE, first, script_at)
+            joined = statement.joined()
+            beside = [block for name, block in arrays.items() if name in joined]
+            own = list(_flags(file, statement, ACCELERATE, first, script_at))
+            for block in (*beside, *own)[-1:]:
+                block.beside = [*beside, *own][:-1]
+            for block in (*beside, *own)[:-1]:
+                block.is_base = True
+            used.update(beside)
+            yield from own
         if script_at < len(statement.words):
             yield from _flags(file, statement, TRANSFORMERS, script_at, len(statement.words))
         yield from _overrides(file, statement)
+    yield from (block for block in arrays.values() if block in used)
 
 
 def _launch(statement: Statement) -> int:
@@ -235,11 +257,16 @@ def base(
     block: Words, files: Mapping[Path, Sequence[Block]], root: Path
 ) -> tuple[list[Block], str]:
     """The blocks of the file that a command reads before its own flags; or why it is not known."""
-    if block.beside:
+    named = next((b.base for b in (block, *block.beside) if b.base is not None), None)
+    if named is None:
         return list(block.beside), ""
-    if block.base is None:
-        return [], ""
-    name, unknown = block.base
+    found, reason = _named(block, *named, files, root)
+    return [*found, *block.beside], reason
+
+
+def _named(
+    block: Words, name: str, unknown: str, files: Mapping[Path, Sequence[Block]], root: Path
+) -> tuple[list[Block], str]:
     if unknown or "$" in name:
         return [], f"which configuration it reads is not known: {unknown or FROM_VARIABLE}"
     directory = block.file.path.parent

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 
-from fsdp_migrate.configurations.block import Block
+from fsdp_migrate.configurations.block import Block, said
 from fsdp_migrate.configurations.formats import tree_edits
 from fsdp_migrate.configurations.formats.text import Edit, Refused, Span, marker
 from fsdp_migrate.configurations.formats.tree import Mapping, Node, Pair, value_of
@@ -52,9 +52,9 @@ class Entries(Block):
             for edit in tree_edits.edits(self.file.text, each, self.written)
         ]
         tree_edits.checked(self.file.text, self.documents, changed, made, self.read)
-        for change in changes:
-            if change.outcome is Outcome.REVIEW and self._is_beside(change):
-                made += self.mark(change.old, sentences(change.message, change.help), width)
+        marked = [c for c in changes if c.outcome is Outcome.REVIEW and self._is_beside(c)]
+        for name in dict.fromkeys(change.old for change in marked):
+            made += self.mark(name, said(c for c in marked if c.old == name), width)
         return made
 
     def _is_beside(self, change: Change) -> bool:

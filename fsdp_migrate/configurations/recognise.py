@@ -17,7 +17,8 @@ SECTION = "fsdp_config"
 MESH = "parallelism_config"
 LOOKS = re.compile(
     rb"(?i)fsdp_config|distributed_type[\"']?\s*:\s*[\"']?[\w.]*fsdp|strategy[\"']?\s*:\s*[\"']?fsdp"
-    rb"|[\s{\"']fsdp[\"']?\s*:|fsdp_(?:auto_wrap|transformer|sharding|backward|state|offload"
+    rb"|fsdp[\"']?\s*:[\s\[\"'-]*(?:full_shard|shard_grad_op|no_shard|hybrid_shard|auto_wrap|offload)"
+    rb"|fsdp_(?:auto_wrap|transformer|sharding|backward|state|offload"
     rb"|use_orig|min_num|forward|sync|cpu_ram|activation|limit|xla|version)"
 )
 """What a file has, as text, that may hold such a mapping."""

@@ -11,11 +11,10 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from importlib import import_module
 
-from fsdp_migrate.configurations.block import Block
+from fsdp_migrate.configurations.block import Block, said
 from fsdp_migrate.configurations.formats.text import Edit, Refused
 from fsdp_migrate.configurations.settings import Change, Migrate, Setting
 from fsdp_migrate.planning.outcome import Outcome
-from fsdp_migrate.planning.prose import sentences
 from fsdp_migrate.syntax.suppressions import Ignore
 
 FRAMEWORKS = {
@@ -158,16 +157,14 @@ def _is_stopped(group: Group) -> bool:
 
 def _mark(group: Group, width: int) -> None:
     """Put markers at what is left for a reason of its own; one at each place."""
-    said: dict[tuple[Block, str], list[str]] = {}
+    told: dict[tuple[Block, str], list[Change]] = {}
     for decided in group.decided:
         change = decided.change
         if change.outcome is Outcome.LEFT and not decided.held and decided.ignore is None:
-            texts = said.setdefault((decided.block, change.old), [])
-            texts += [each for each in (change.message, change.help) if each not in texts]
-    for (block, name), texts in said.items():
-        marks = block.mark(name, sentences(*texts), width)
-        known = group.edits.setdefault(block, [])
-        known += [mark for mark in marks if mark[:2] not in {edit[:2] for edit in known}]
+            name = change.old if decided.block.marks_settings else ""
+            told.setdefault((decided.block, name), []).append(change)
+    for (block, name), changes in told.items():
+        group.edits.setdefault(block, []).extend(block.mark(name, said(changes), width))
 
 
 def _edits(group: Group, width: int) -> Iterator[tuple[Block, list[Edit]]]:

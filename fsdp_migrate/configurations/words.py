@@ -6,16 +6,16 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
+from typing import ClassVar
 
-from fsdp_migrate.configurations.block import Block
+from fsdp_migrate.configurations.block import Block, said
 from fsdp_migrate.configurations.formats import shell
-from fsdp_migrate.configurations.formats.shell import Kind, Statement, Word
+from fsdp_migrate.configurations.formats.shell import Kind, Script, Statement, Word
 from fsdp_migrate.configurations.formats.text import Edit, Refused, Span, Text, applied, marker
 from fsdp_migrate.configurations.formats.tree_edits import comments_above
 from fsdp_migrate.configurations.recognise import TRANSFORMERS
 from fsdp_migrate.configurations.settings import Change, Setting, Value
 from fsdp_migrate.planning.outcome import Outcome
-from fsdp_migrate.planning.prose import sentences
 from fsdp_migrate.syntax import suppressions
 
 
@@ -37,6 +37,8 @@ class Words(Block):
     """Settings among the words of a command or of a statement that sets variables."""
 
     statement: Statement = field(default_factory=lambda: Statement(Kind.COMMAND, Span(0, 0)))
+    known: Counter[tuple[str, ...]] = field(default_factory=Counter)  # all statements of the file
+    marks_settings: ClassVar[bool] = False
     begin: int = 0
     end: int = 0
     base: tuple[str, str] | None = None  # the file that is read before; why it is not known
@@ -76,10 +78,8 @@ class Words(Block):
             raise Refused(f"{added[0][0]} needs an fsdp_config, a file or JSON, and there is none")
         made += self._moved(removed, added)
         self._prove(made, removed, added, meant)
-        for change in changes:
-            if change.outcome is Outcome.REVIEW:
-                made += self.mark(change.old, sentences(change.message, change.help), width)
-        return list(dict.fromkeys(made))
+        told = said(change for change in changes if change.outcome is Outcome.REVIEW)
+        return [*made, *(self.mark("", told, width) if told else ())]
 
     def _replaced(
         self, old: str, place: Place, new: tuple[str, Value], meant: dict[int, list[str]]
@@ -193,10 +193,9 @@ class Words(Block):
         Raises:
             Refused: they do not.
         """
-        path = self.file.path
-        before = Counter(map(_plain, shell.read(self.file.text, path).statements))
+        before = self.known.copy()
         new = Text(applied(self.file.text.text, made))
-        after = Counter(map(_plain, shell.read(new, path).statements))
+        after = counted(shell.read(new, self.file.path))
         before[_plain(self.statement)] -= 1
         words: list[str] = []
         beside = self.statement.kind is Kind.VARIABLES
@@ -239,6 +238,11 @@ class Words(Block):
             at = text.start_of(line)
         lines = marker(self.code, sentence, width - len(indent))
         return [Edit(at, at, "".join(f"{indent}{each}{text.newline}" for each in lines))]
+
+
+def counted(script: Script) -> Counter[tuple[str, ...]]:
+    """The statements of a file by their words, to compare two texts by."""
+    return Counter(map(_plain, script.statements))
 
 
 def _plain(statement: Statement) -> tuple[str, ...]:
