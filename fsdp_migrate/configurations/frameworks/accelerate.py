@@ -263,11 +263,11 @@ def _unsynchronised(settings: Settings, synced: bool | None) -> list[Change]:
     sync = settings[SYNC]
     if synced is None:
         return [review(f"{LOADING} decides in version 2, which is on", SYNC)]
+    if isinstance(sync.value, str):  # for accelerate launch every text is true
+        return dropped(settings, SYNC)
     if LOADING not in settings:
         message = "without rank 0's weights nobody may load for the others, which is the default"
         return [*dropped(settings, SYNC), rewritten(message, "", (LOADING, False))]
-    if isinstance(sync.value, str):  # a flag: for accelerate launch every text is true
-        return dropped(settings, SYNC)
     message = f"{LOADING} is on and {SYNC} off: accelerate launch stops, in both versions"
     help = f"remove {SYNC}; {LOADING}: false begins with each rank's own weights"
     return [left(message, SYNC, help=help)]
