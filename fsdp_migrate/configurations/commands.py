@@ -81,6 +81,7 @@ def _commands(file: File, script: Script) -> Iterator[Words]:
         for block in _flags(file, each, ACCELERATE, 0, len(each.words))
     }
     used: set[Words] = set()
+    alone: set[Words] = set()  # arrays that some command has all its settings from
     for statement in script.statements:
         if statement.kind is not Kind.COMMAND:
             continue
@@ -89,16 +90,19 @@ def _commands(file: File, script: Script) -> Iterator[Words]:
             joined = statement.joined()
             beside = [block for name, block in arrays.items() if name in joined]
             own = list(_flags(file, statement, ACCELERATE, first, script_at))
-            for block in (*beside, *own)[-1:]:
-                block.beside = [*beside, *own][:-1]
-            for block in (*beside, *own)[:-1]:
-                block.is_base = True
+            for block in own:
+                block.beside = beside
+            if beside and not own:
+                beside[-1].beside = beside[:-1]
+                alone.add(beside[-1])
             used.update(beside)
             yield from own
         if script_at < len(statement.words):
             yield from _flags(file, statement, TRANSFORMERS, script_at, len(statement.words))
         yield from _overrides(file, statement)
-    yield from (block for block in arrays.values() if block in used)
+    for block in (each for each in arrays.values() if each in used):
+        block.is_base = block not in alone
+        yield block
 
 
 def _launch(statement: Statement) -> int:

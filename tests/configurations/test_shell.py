@@ -189,6 +189,27 @@ def test_an_array_and_the_flags_beside_it_are_one_run() -> None:
     assert unmarked(write_one(refused, "run.sh").text) == refused
 
 
+def test_what_one_command_needs_and_another_has_is_not_added_for_both() -> None:
+    text = (
+        f"ARGS=(--use_fsdp --fsdp_sharding_strategy FULL_SHARD)\n"
+        f'{LAUNCH} "${{ARGS[@]}}" a.py\n'
+        f'{LAUNCH} --fsdp_state_dict_type SHARDED_STATE_DICT "${{ARGS[@]}}" b.py\n'
+    )
+    written = write({"run.sh": text}, migrate=None)
+    assert written.outcomes() == {Outcome.LEFT}
+    assert unmarked(written.text) == text
+
+
+def test_what_a_file_gets_and_a_command_overrides_is_no_conflict() -> None:
+    files = {
+        "c.yaml": "distributed_type: FSDP\nfsdp_config:\n  fsdp_sharding_strategy: FULL_SHARD\n",
+        "a.sh": f"{LAUNCH} --config_file c.yaml --fsdp_state_dict_type SHARDED_STATE_DICT a.py\n",
+    }
+    written = write(files, migrate=None)
+    assert Outcome.LEFT not in written.outcomes()
+    assert "fsdp_state_dict_type: FULL_STATE_DICT\n" in written.after["c.yaml"]
+
+
 def test_flags_beside_a_text_with_flags_stay() -> None:
     text = f'MORE="--fsdp_use_orig_params 1"\n{LAUNCH} $MORE {OLD} a.py\n'
     assert unmarked(write_one(text, "run.sh").text) == text
