@@ -40,6 +40,7 @@ class Block(ABC):
     spans: dict[str, Span] = field(default_factory=dict)
     reason: str = ""  # why nothing of it can be edited
 
+    is_overridden: ClassVar[bool] = True  # by what stands beside it in a run
     marks_settings: ClassVar[bool] = True  # whether each setting can have a marker of its own
 
     @abstractmethod

@@ -53,7 +53,11 @@ def blocks(file: File) -> list[Block]:
     script = shell.read(file.text, file.path)
     file.remarks = remarks(file.text, _words(script))
     found = [*_commands(file, script), *_environment(file, script)]
-    found += _in_texts(file, script, found)
+    for block in _in_texts(file, script, found):
+        line = file.text.line_at(block.head.start)
+        for other in found:
+            other.reason = other.reason or f"more of it may stand in the text of line {line}"
+        found.append(block)
     known = counted(script)
     for block in found:
         block.known = known
@@ -70,20 +74,35 @@ def _words(script: Script) -> Iterator[Span]:
 
 
 def _commands(file: File, script: Script) -> Iterator[Words]:
-    launched = [s for s in script.statements if s.kind is Kind.COMMAND and _launch(s) >= 0]
+    arrays = {
+        f"${{{each.name}[@]}}": block
+        for each in script.statements
+        if each.kind is Kind.ARRAY
+        for block in _flags(file, each, ACCELERATE, 0, len(each.words))
+    }
+    used: set[Words] = set()
+    alone: set[Words] = set()  # arrays that some command has all its settings from
     for statement in script.statements:
-        if statement.kind is Kind.ARRAY:
-            used = f"${{{statement.name}[@]}}"
-            if any(used in s.joined() for s in launched):
-                yield from _flags(file, statement, ACCELERATE, 0, len(statement.words))
         if statement.kind is not Kind.COMMAND:
             continue
         first, script_at = _launch(statement) + 1, _script(statement)
         if first:
-            yield from _flags(file, statement, ACCELERATE, first, script_at)
+            joined = statement.joined()
+            beside = [block for name, block in arrays.items() if name in joined]
+            own = list(_flags(file, statement, ACCELERATE, first, script_at))
+            for block in own:
+                block.beside = beside
+            if beside and not own:
+                beside[-1].beside = beside[:-1]
+                alone.add(beside[-1])
+            used.update(beside)
+            yield from own
         if script_at < len(statement.words):
             yield from _flags(file, statement, TRANSFORMERS, script_at, len(statement.words))
         yield from _overrides(file, statement)
+    for block in (each for each in arrays.values() if each in used):
+        block.is_base = block not in alone
+        yield block
 
 
 def _launch(statement: Statement) -> int:
@@ -242,11 +261,16 @@ def base(
     block: Words, files: Mapping[Path, Sequence[Block]], root: Path
 ) -> tuple[list[Block], str]:
     """The blocks of the file that a command reads before its own flags; or why it is not known."""
-    if block.beside:
+    named = next((b.base for b in (block, *block.beside) if b.base is not None), None)
+    if named is None:
         return list(block.beside), ""
-    if block.base is None:
-        return [], ""
-    name, unknown = block.base
+    found, reason = _named(block, *named, files, root)
+    return [*found, *block.beside], reason
+
+
+def _named(
+    block: Words, name: str, unknown: str, files: Mapping[Path, Sequence[Block]], root: Path
+) -> tuple[list[Block], str]:
     if unknown or "$" in name:
         return [], f"which configuration it reads is not known: {unknown or FROM_VARIABLE}"
     directory = block.file.path.parent

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from fsdp_migrate.configurations import commands, comments, recognise
+from fsdp_migrate.configurations import commands, comments, recognise, secrets
 from fsdp_migrate.configurations.block import Block, File
 from fsdp_migrate.configurations.entries import Entries
 from fsdp_migrate.configurations.formats import json_, yaml
@@ -22,7 +22,7 @@ from fsdp_migrate.syntax.suppressions import Remarks
 
 YAML = (".yaml", ".yml")
 JSON = (".json",)
-LARGEST = 200_000  # characters that are looked at closely; what is longer is data
+LARGEST = 100_000  # characters that are looked at closely; what is longer is data
 RETURNS = "its lines end in a carriage return alone"
 
 
@@ -179,7 +179,7 @@ def _configured(decided: Decided) -> Configured:
         name=change.old or (change.new[0] if change.new else "settings"),
         message=_message(decided),
         help=change.help,
-        source=text.line(line),
+        source=secrets.masked_line(text.line(line)),
         held=decided.held,
         ignore=decided.ignore,
         ignoring=decided.ignoring,

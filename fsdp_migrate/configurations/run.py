@@ -133,6 +133,11 @@ def _changes(
                 worse = change if change.outcome is Outcome.LEFT else known
                 found[key] = worse
                 conflict = "the commands that use it need different settings here"
+    for block, old, new in found:
+        others = [b for r in group.runs if block in r.blocks for b in r.blocks if b is not block]
+        beside = any(new in other.settings for other in others)
+        if beside and not old and not block.is_overridden:
+            conflict = f"{new} would be new for one command that uses it, and is set for another"
     order = group.blocks()
     listed = [(key[0], change) for key, change in found.items()]
     return sorted(listed, key=lambda each: order.index(each[0])), conflict

@@ -10,7 +10,13 @@ _ASSIGNED = re.compile(
     r"(?m)^([ \t#]*(?:export[ \t]+|ENV[ \t]+|-[ ]+)?[\w.-]+[ \t]*[=:][ \t]*)(\S.*)$"
 )
 _SECRET = re.compile(r"(?i)key\b|_key|token|secret|passw|credential")
+_BESIDE = re.compile(r"(?i)(\b\w*(?:key|token|secret|passw|credential)\w*=)([^\s#]+)")
 _OURS = re.compile(r"(?i)fsdp|accelerate_|parallelism_")
+
+
+def masked_line(line: str) -> str:
+    """A line without the values of variables that are secret by their names; as long as before."""
+    return _BESIDE.sub(lambda m: m[1] + "*" * len(m[2]), line)
 
 
 def masked(text: str, path: Path) -> str:
@@ -23,4 +29,4 @@ def masked(text: str, path: Path) -> str:
             return match[0]
         return f"{match[1]}{HIDDEN}"
 
-    return _ASSIGNED.sub(hide, text)
+    return masked_line(_ASSIGNED.sub(hide, text))

@@ -38,6 +38,7 @@ class Words(Block):
 
     statement: Statement = field(default_factory=lambda: Statement(Kind.COMMAND, Span(0, 0)))
     known: Counter[tuple[str, ...]] = field(default_factory=Counter)  # all statements of the file
+    is_overridden: ClassVar[bool] = False
     marks_settings: ClassVar[bool] = False
     begin: int = 0
     end: int = 0

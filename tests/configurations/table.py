@@ -177,6 +177,7 @@ ROWS: list[Row] = [
         fsdp_sync_module_states=False,
     ),
     _row("Rank 0's weights", "rewritten", "2 reshard FULL", fsdp_sync_module_states=False),
+    _row("Rank 0's weights", "rewritten", FULL, fsdp_sync_module_states="false"),
     _row(
         "Rank 0's weights",
         "left",

@@ -114,6 +114,8 @@ def test_transformers_leaves(
         {},
         {"fsdp": ""},
         {"fsdp": False},
+        {"fsdp": None, "bf16": True},
+        {"fsdp": ()},
         {"fsdp": "", "version": 1, "min_num_params": 10},
         {"fsdp": "full_shard", "xla": True, "xla_fsdp_v2": True},
     ],
@@ -124,9 +126,14 @@ def test_transformers_without_fsdp_is_no_site(given: dict[str, Value]) -> None:
 
 def test_a_file_that_fsdp_config_names_says_no_strategy() -> None:
     before = settings(fsdp_version=1, fsdp_forward_prefetch=True, fsdp_state_dict_type="3")
+    before |= settings(fsdp_cpu_ram_efficient_loading="true")
     changes = transformers.migrate(before)
     assert running.outcome(changes) == "rewritten"
-    assert made(before, changes) == {"fsdp_version": 2, "fsdp_state_dict_type": "3"}
+    assert made(before, changes) == {
+        "fsdp_version": 2,
+        "fsdp_state_dict_type": "3",
+        "fsdp_cpu_ram_efficient_loading": "true",
+    }
 
 
 @pytest.mark.parametrize("framework", [transformers, axolotl])
@@ -201,6 +208,9 @@ def test_axolotls_list_becomes_keys() -> None:
         ({"fsdp_version": 2, "reshard_after_forward": True, "bf16": True}, ""),
         ({"fsdp_version": 2, "sharding_strategy": "SHARD_GRAD_OP"}, "review"),
         ({"bf16": True, "optimizer": "adamw_8bit"}, ""),
+        ({"fsdp": None, "bf16": "auto"}, ""),
+        ({"fsdp": (), "fsdp_version": 1}, ""),
+        ({**AXOLOTL, "fsdp": None}, "rewritten"),
     ],
 )
 def test_axolotls_outcomes(given: dict[str, Value], expected: str) -> None:
@@ -329,6 +339,39 @@ def test_values_that_are_not_known(name: str, expected: str) -> None:
     given = settings(distributed_type="FSDP", fsdp_offload_params=True)
     given[name] = Setting(name, "${VALUE}", "the shell fills it in")
     assert running.outcome(accelerate.migrate(given)) == expected
+
+
+@pytest.mark.parametrize(
+    ("strategy", "installed", "expected"),
+    [
+        ("FULL_SHARD", (1, 5), "left"),
+        ("FULL_SHARD", (1, 6), "rewritten"),
+        ("HYBRID_SHARD", (1, 9), "left"),
+        ("HYBRID_SHARD", (1, 10), "review"),
+        ("HYBRID_SHARD", (), "review"),
+    ],
+)
+def test_releases_of_accelerate(strategy: str, installed: tuple[int, ...], expected: str) -> None:
+    given = settings(
+        distributed_type="FSDP",
+        fsdp_sharding_strategy=strategy,
+        num_machines=2,
+        num_processes=16,
+    )
+    assert running.outcome(accelerate.migrate(given, installed)) == expected
+
+
+@pytest.mark.parametrize(
+    ("others", "expected"),
+    [({}, "review"), ({"fsdp_sync_module_states": False}, "rewritten")],
+)
+def test_whether_rank_0_loads_is_not_known(others: dict[str, Value], expected: str) -> None:
+    given = settings(distributed_type="FSDP", fsdp_sharding_strategy="1", **others)
+    name = "fsdp_cpu_ram_efficient_loading"
+    given[name] = Setting(name, "${LOADING}", "the shell fills it in")
+    changes = accelerate.migrate(given)
+    assert running.outcome(changes) == expected
+    assert made(given, changes)[name] == "${LOADING}"
 
 
 def test_use_fsdp_false_is_no_site() -> None:

@@ -175,6 +175,59 @@ def test_a_command_and_the_file_it_names_are_one_run() -> None:
         assert unmarked(after["scripts/a.sh"]) == script.format(pair[1])
 
 
+def test_an_array_and_the_flags_beside_it_are_one_run() -> None:
+    text = (
+        f"ARGS=(--fsdp_state_dict_type SHARDED --use_fsdp)\n"
+        f'{LAUNCH} {OLD} "${{ARGS[@]}}" a.py\n{LAUNCH} "${{ARGS[@]}}" {OLD} b.py\n'
+    )
+    written = write_one(text, "run.sh")
+    after = unmarked(written.text)
+    assert after.count("--fsdp_version 2") == 1
+    assert after.startswith("ARGS=(--fsdp_state_dict_type SHARDED --use_fsdp --fsdp_version 2)")
+    assert after.count(NEW) == 2
+    refused = text.replace(f"{OLD} b.py", "--fsdp_sharding_strategy NO_SHARD b.py")
+    assert unmarked(write_one(refused, "run.sh").text) == refused
+
+
+def test_what_one_command_needs_and_another_has_is_not_added_for_both() -> None:
+    text = (
+        f"ARGS=(--use_fsdp --fsdp_sharding_strategy FULL_SHARD)\n"
+        f'{LAUNCH} "${{ARGS[@]}}" a.py\n'
+        f'{LAUNCH} --fsdp_state_dict_type SHARDED_STATE_DICT "${{ARGS[@]}}" b.py\n'
+    )
+    written = write({"run.sh": text}, migrate=None)
+    assert written.outcomes() == {Outcome.LEFT}
+    assert unmarked(written.text) == text
+
+
+def test_what_a_file_gets_and_a_command_overrides_is_no_conflict() -> None:
+    files = {
+        "c.yaml": "distributed_type: FSDP\nfsdp_config:\n  fsdp_sharding_strategy: FULL_SHARD\n",
+        "a.sh": f"{LAUNCH} --config_file c.yaml --fsdp_state_dict_type SHARDED_STATE_DICT a.py\n",
+    }
+    written = write(files, migrate=None)
+    assert Outcome.LEFT not in written.outcomes()
+    assert "fsdp_state_dict_type: FULL_STATE_DICT\n" in written.after["c.yaml"]
+
+
+def test_flags_beside_a_text_with_flags_stay() -> None:
+    text = f'MORE="--fsdp_use_orig_params 1"\n{LAUNCH} $MORE {OLD} a.py\n'
+    assert unmarked(write_one(text, "run.sh").text) == text
+
+
+def test_variables_before_a_command_belong_to_those_exported() -> None:
+    text = "export FSDP_USE_ORIG_PARAMS=1\nFSDP_SHARDING_STRATEGY=FULL_SHARD python a.py\n"
+    written = write_one(text, "run.sh")
+    assert written.text == "export FSDP_VERSION=2\nFSDP_RESHARD_AFTER_FORWARD=true python a.py\n"
+
+
+def test_secrets_in_the_line_of_a_setting_are_in_no_report() -> None:
+    line = "export HF_TOKEN=hunter2 FSDP_SHARDING_STRATEGY=NO_SHARD"
+    written = write_one(f"{line}\n", "run.sh")
+    assert "hunter2" not in repr(written.found)
+    assert {len(each.source) for each in written.found} == {len(line)}
+
+
 def test_transformers_reads_a_file_beside_its_flag() -> None:
     files = {
         "a.sh": 'torchrun t.py --fsdp "full_shard auto_wrap" --fsdp_config f.json\n',

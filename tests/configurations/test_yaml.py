@@ -170,6 +170,7 @@ BROKEN = {
     "an open bracket": (f"{HEAD}fsdp_config: [1\nb: 2\n", 3),
     "an open quote": (f'{HEAD}fsdp_config:\n  b: "x\n', 3),
     "an indentation": (f"{HEAD}fsdp_config:\n  b: 1\n    c: 2\n", 4),
+    "too deep": (f"{HEAD}fsdp_config:\n  b: {'[' * 3000}{']' * 3000}\n", 1),
     "no character": (f"{HEAD}fsdp_config:\n  b: \x00\n", 3),
     "a key twice": (f"{HEAD}fsdp_config:\n  b: 1\n  b: 2\n", 4),
     "the block twice": (f"{HEAD}fsdp_config:\n  b: 1\nfsdp_config:\n  b: 2\n", 4),

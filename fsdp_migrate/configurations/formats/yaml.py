@@ -16,6 +16,7 @@ from fsdp_migrate.configurations.formats.text import Span
 from fsdp_migrate.configurations.formats.tree import Mapping, Node, Pair, Scalar, Sequence
 from fsdp_migrate.configurations.settings import Value
 
+DEEPEST = 100  # levels; no configuration has as many
 TEMPLATE = "a template fills it in"
 _EXPRESSION = re.compile(r"\{\{.*?\}\}", re.DOTALL)
 _STATEMENT = re.compile(r"\{%.*?%\}|\{#.*?#\}", re.DOTALL)
@@ -65,8 +66,15 @@ def read(text: str) -> list[Node]:
             column = at - (text.rfind("\n", 0, at) + 1) + 1
             raise NotYaml(str(message), line, column) from None
         raise NotYaml(str(message), mark.line + 1, mark.column + 1) from None
-    except (ValueError, AssertionError, LookupError, TypeError, AttributeError) as error:
-        raise NotYaml(f"it cannot be read: {error}", 1, 1) from None
+    except (
+        ValueError,
+        AssertionError,
+        LookupError,
+        TypeError,
+        AttributeError,
+        RecursionError,
+    ) as error:
+        raise NotYaml(str(error), 1, 1) from None
 
 
 def _masked(text: str) -> str:
@@ -96,6 +104,8 @@ class _Reader:
                 else:
                     node = Sequence(start, end, kept)
                 open_.append((node, []))
+                if len(open_) > DEEPEST:
+                    raise ValueError("it is nested too deep")
                 continue
             if kind in {"MappingEndEvent", "SequenceEndEvent"}:
                 node, parts = open_.pop()

@@ -56,9 +56,8 @@ EIGHT_BIT = ("ADAMW_8BIT", "ADAMW_BNB_8BIT")
 def migrate(settings: Settings) -> list[Change]:
     """What becomes of the settings of one axolotl file."""
     inner = [name for name in INNER if name in settings]
-    blocks = [n for n in settings if n.startswith("fsdp_") and n != VERSION] + inner
-    keys = (*KEPT, *DEAD, "sharding_strategy", "reshard_after_forward")
-    if not blocks and not any(key in settings for key in keys) and "fsdp" not in settings:
+    keys = (*KEPT, *DEAD, "sharding_strategy", "reshard_after_forward", "use_orig_params")
+    if not inner and not _names(settings, *keys) and not _is_listed(settings):
         return []
     found = unknown(settings, VERSION, *inner, "fsdp", *_names(settings, "sharding_strategy"))
     if found:
@@ -79,6 +78,12 @@ def migrate(settings: Settings) -> list[Change]:
         *_plain(settings),
         *_buffers(settings, now or 1),
     ]
+
+
+def _is_listed(settings: Settings) -> bool:
+    """Whether the older list ``fsdp`` has something in it; a file may have it empty."""
+    listed = settings.get("fsdp")
+    return listed is not None and (bool(listed.unknown) or bool(options(listed.value)))
 
 
 def _names(settings: Settings, *keys: str) -> list[str]:
@@ -143,7 +148,7 @@ def _beside(settings: Settings, keys: list[str], reshard: str, wanted: str) -> l
 
 def _list(settings: Settings, given: tuple[str, ...]) -> list[Change]:
     """The older list: its options are keys of ``fsdp_config``."""
-    if "fsdp" not in settings:
+    if not _is_listed(settings):
         return []
     changes = [rewritten("fsdp_config says it; the list is deprecated", "fsdp")]
     if "offload" in given and not _names(settings, "offload_params"):

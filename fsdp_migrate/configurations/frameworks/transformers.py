@@ -32,6 +32,7 @@ from fsdp_migrate.configurations.frameworks.words import (
     whole,
 )
 from fsdp_migrate.configurations.settings import Change, Setting, Settings, Value
+from fsdp_migrate.planning.outcome import Outcome
 
 PREFIX = "fsdp_"
 DEAD = (
@@ -46,6 +47,11 @@ DEAD = (
 READS_VERSION, TRANSLATES = (5, 0), (5, 10)
 UNSPLIT = "fsdp is no longer a text since 5.10; strings are deprecated"
 NO_MESH = "version 2 stops at it: it has nothing for {}"
+WEIGHTS = (
+    "version 1 began with rank 0's weights; version 2 begins with each rank's own, which are the "
+    "same where all come from a checkpoint or a seed is set before the model is made"
+)
+LOADS = "otherwise write cpu_ram_efficient_loading: true"
 HYBRID = (
     "write full_shard, and TrainingArguments(parallelism_config=ParallelismConfig("
     "dp_replicate_size=<machines>, dp_shard_size=<processes of one machine>))"
@@ -69,22 +75,17 @@ def migrate(settings: Settings, installed: tuple[int, ...] = ()) -> list[Change]
         message = "transformers before 5.0 does not read fsdp_config's version: it trains FSDP1"
         return [left(message, "fsdp", help="raise transformers to 5.10 or later")]
     changes = _version(settings, installed)
-    if any(change.help for change in changes):
+    if any(change.outcome is Outcome.LEFT for change in changes):
         return changes
     return [*changes, *_sharding(settings, installed), *_rest(settings, installed)]
 
 
 def _is_on(setting: Setting | None) -> bool:
-    """Whether ``fsdp`` asks for FSDP: a name, a list, true, or the flag alone.
+    """Whether ``fsdp`` asks for FSDP: a name, a list, or true.
 
     A file that ``fsdp_config`` names says nothing of it, and is there for nothing else.
     """
-    return (
-        setting is None
-        or bool(setting.unknown)
-        or setting.value is None
-        or bool(options(setting.value))
-    )
+    return setting is None or bool(setting.unknown) or bool(options(setting.value))
 
 
 def _names(settings: Settings, *keys: str) -> list[str]:
@@ -106,6 +107,7 @@ def _spelled(settings: Settings, key: str) -> str:
 def _version(settings: Settings, installed: tuple[int, ...]) -> list[Change]:
     """``version: 2``, written out: the default is another one in another release."""
     names = _names(settings, "version")
+    new = (names[0] if names else _spelled(settings, "version"), 2)
     if len(names) > 1:
         return [left("version stands here twice", names[0], help="keep one")]
     if names and whole(settings[names[0]].value) not in {1, 2}:
@@ -113,9 +115,11 @@ def _version(settings: Settings, installed: tuple[int, ...]) -> list[Change]:
         return [left(f"version is {value}: transformers knows 1 and 2", names[0], help="write 2")]
     if names and whole(settings[names[0]].value) == 2:
         return []
-    name = names[0] if names else _spelled(settings, "version")
     message = "FSDP2, which is the default from 5.10 on and not before"
-    return [rewritten(message, names[0] if names else "", (name, 2))]
+    silent = not _names(settings, "sync_module_states")  # it is on, and nobody says so
+    if silent and _now(settings, installed) == 1 and _begins_with_rank_0(settings):
+        return [review(WEIGHTS, names[0] if names else "", new, help=LOADS)]
+    return [rewritten(message, names[0] if names else "", new)]
 
 
 def _sharding(settings: Settings, installed: tuple[int, ...]) -> list[Change]:
@@ -166,13 +170,7 @@ def _reshard(
             return [left(message, key.name, help="keep the one that is meant, as true or false")]
         new = (key.name, RESHARDING[name])
         return [rewritten(f"version 2 takes a truth value for {key.value}", key.name, new)]
-    if _now(settings, installed) == 2 or not said or meant == RESHARDING[named]:
-        return []  # it is in force, or says the same
-    message = (
-        f"under version 1 fsdp's {named.lower()} was in force, under version 2 {key.name} is, "
-        f"which says {str(meant).lower()}"
-    )
-    return [review(message, key.name, (key.name, RESHARDING[named]))]
+    return []  # in force: version 1 stops at a truth value
 
 
 def _now(settings: Settings, installed: tuple[int, ...]) -> int:
@@ -217,18 +215,16 @@ def _buffers(settings: Settings) -> list[Change]:
 
 
 def _weights(settings: Settings) -> list[Change]:
-    """``sync_module_states``, which is on under version 1 where nobody says otherwise."""
+    """``sync_module_states``, where it stands."""
+    names = _names(settings, "sync_module_states")
+    if names and _begins_with_rank_0(settings):
+        return [review(WEIGHTS, names[0], help=LOADS)]
+    return dropped(settings, *names)
+
+
+def _begins_with_rank_0(settings: Settings) -> bool:
+    """Whether version 1 sends rank 0's weights to the others, and version 2 does not."""
     names = _names(settings, "sync_module_states")
     loading = _names(settings, "cpu_ram_efficient_loading")
     loads = truth(settings[loading[0]].value) if loading else False
-    synced = truth(settings[names[0]].value) if names else True
-    if loads or synced is False:
-        return dropped(settings, *names)
-    message = (
-        "version 1 began with rank 0's weights; version 2 begins with each rank's own, which are "
-        "the same where all come from a checkpoint or a seed is set before the model is made"
-    )
-    help = "otherwise write cpu_ram_efficient_loading: true"
-    if names:
-        return [review(message, names[0], help=help)]
-    return [stays(message, settings["fsdp"], help)] if "fsdp" in settings else []
+    return not loads and not (names and truth(settings[names[0]].value) is False)

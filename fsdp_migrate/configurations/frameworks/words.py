@@ -61,10 +61,12 @@ def options(value: Value) -> tuple[str, ...]:
     """
     if isinstance(value, tuple):
         return tuple(str(option) for option in value)
-    if value is None or truth(value):
+    if value is None:
+        return ()
+    if truth(value):
         return ("full_shard", "auto_wrap")
     words = str(value).replace(",", " ").split()
-    return () if not words or truth(words[0]) is False else tuple(words)
+    return () if not words or truth(words[0]) is False or words[0] == "None" else tuple(words)
 
 
 def text(setting: Setting | None) -> str:
