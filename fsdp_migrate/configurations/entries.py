@@ -54,7 +54,8 @@ class Entries(Block):
         tree_edits.checked(self.file.text, self.documents, changed, made, self.read)
         marked = [c for c in changes if c.outcome is Outcome.REVIEW and self._is_beside(c)]
         for name in dict.fromkeys(change.old for change in marked):
-            made += self.mark(name, said(c for c in marked if c.old == name), width)
+            marks = self.mark(name, said(c for c in marked if c.old == name), width)
+            made += [_before_what_goes(mark, made) for mark in marks]
         return made
 
     def _is_beside(self, change: Change) -> bool:
@@ -154,6 +155,14 @@ class Entries(Block):
 
     def _is_in_braces(self, offset: int) -> bool:
         return any(_in_braces(document, offset) for document in self.documents)
+
+
+def _before_what_goes(mark: Edit, made: Sequence[Edit]) -> Edit:
+    """A marker at a line that goes together with lines above it stands before all of them."""
+    for edit in made:
+        if edit.start < mark.start < edit.end:
+            return Edit(edit.start, edit.start, mark.text)
+    return mark
 
 
 def _pairs_around(node: Node, offset: int, found: list[Pair]) -> None:

@@ -341,5 +341,38 @@ def test_values_that_are_not_known(name: str, expected: str) -> None:
     assert running.outcome(accelerate.migrate(given)) == expected
 
 
+@pytest.mark.parametrize(
+    ("strategy", "installed", "expected"),
+    [
+        ("FULL_SHARD", (1, 5), "left"),
+        ("FULL_SHARD", (1, 6), "rewritten"),
+        ("HYBRID_SHARD", (1, 9), "left"),
+        ("HYBRID_SHARD", (1, 10), "review"),
+        ("HYBRID_SHARD", (), "review"),
+    ],
+)
+def test_releases_of_accelerate(strategy: str, installed: tuple[int, ...], expected: str) -> None:
+    given = settings(
+        distributed_type="FSDP",
+        fsdp_sharding_strategy=strategy,
+        num_machines=2,
+        num_processes=16,
+    )
+    assert running.outcome(accelerate.migrate(given, installed)) == expected
+
+
+@pytest.mark.parametrize(
+    ("others", "expected"),
+    [({}, "review"), ({"fsdp_sync_module_states": False}, "rewritten")],
+)
+def test_whether_rank_0_loads_is_not_known(others: dict[str, Value], expected: str) -> None:
+    given = settings(distributed_type="FSDP", fsdp_sharding_strategy="1", **others)
+    name = "fsdp_cpu_ram_efficient_loading"
+    given[name] = Setting(name, "${LOADING}", "the shell fills it in")
+    changes = accelerate.migrate(given)
+    assert running.outcome(changes) == expected
+    assert made(given, changes)[name] == "${LOADING}"
+
+
 def test_use_fsdp_false_is_no_site() -> None:
     assert accelerate.migrate(settings(use_fsdp="false", fsdp_sharding_strategy="1")) == []

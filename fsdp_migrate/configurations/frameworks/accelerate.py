@@ -74,8 +74,20 @@ TO_OTHER_STATE = (
 )
 
 
-def migrate(settings: Settings) -> list[Change]:
-    """What becomes of the settings of one run of accelerate."""
+WEIGHTS = (
+    f"version 1 begins with rank 0's weights; version 2 does so only under {LOADING}, and "
+    "otherwise with each rank's own"
+)
+SEED = f"seed before the model is made, or write {LOADING}: true"
+HAS_VERSION_2, HAS_SIZES = (1, 6), (1, 10)
+"""Releases of accelerate."""
+
+
+def migrate(settings: Settings, installed: tuple[int, ...] = ()) -> list[Change]:
+    """What becomes of the settings of one run of accelerate.
+
+    ``installed`` is the release that the project pins, empty where it pins none.
+    """
     if not is_fsdp(settings):
         return []
     found = unknown(settings, "distributed_type", "use_fsdp", VERSION)
@@ -85,10 +97,16 @@ def migrate(settings: Settings) -> list[Change]:
     if now is None:
         value = settings[VERSION].value
         return [left(f"{VERSION} is {value}: accelerate knows 1 and 2", VERSION)]
+    if installed and installed < HAS_VERSION_2:
+        message = (
+            "accelerate before 1.6 has no version 2, and trains with FULL_SHARD whatever it says"
+        )
+        return [left(message, VERSION if VERSION in settings else "", help="raise accelerate")]
     if now == 2:
         return _sharding_of_version_2(settings) + _version_1_keys(settings) + _state(settings, 2)
     return [
         to_version_2(settings, VERSION),
+        *_too_old(settings, installed),
         *_sharding(settings),
         *_state(settings, 1),
         *_weights(settings),
@@ -97,6 +115,15 @@ def migrate(settings: Settings) -> list[Change]:
         *_buffers(settings),
         *dropped(settings, *DEAD),
     ]
+
+
+def _too_old(settings: Settings, installed: tuple[int, ...]) -> list[Change]:
+    """Sizes of a mesh, in a release that has none."""
+    setting = settings.get(STRATEGY)
+    named = strategy(setting.value) if setting else None
+    if not named or not named.startswith("HYBRID") or not installed or installed >= HAS_SIZES:
+        return []
+    return [left(f"{named} needs sizes, which accelerate has from 1.10 on", "", "raise accelerate")]
 
 
 def is_fsdp(settings: Settings) -> bool:
@@ -228,26 +255,16 @@ def _state(settings: Settings, now: int) -> list[Change]:
 def _weights(settings: Settings) -> list[Change]:
     """``fsdp_sync_module_states``: version 2 has rank 0's weights only where it also loads them."""
     sync, loading = settings.get(SYNC), settings.get(LOADING)
-    found = unknown(settings, LOADING) if sync else []
-    if found:
-        return found
-    default = _launched(settings)
-    synced = truth(sync.value) if sync and not sync.unknown else None if sync else default
-    loads = (
-        truth(loading.value) if loading and not loading.unknown else None if loading else default
-    )
+    synced, loads = _truth(settings, SYNC), _truth(settings, LOADING)
+    if loading and loading.unknown and synced is not False:
+        return [*dropped(settings, SYNC), stays(f"{WEIGHTS}: {loading.unknown}", loading, SEED)]
     if loads is None or (loads and synced):
         return dropped(settings, SYNC)
     if loads:  # sync is False, or not known
         return _unsynchronised(settings, synced)
     if synced is False:
         return dropped(settings, SYNC)
-    message = (
-        f"version 1 begins with rank 0's weights; version 2 does so only under {LOADING}, and "
-        "otherwise with each rank's own"
-    )
-    help = f"seed before the model is made, or write {LOADING}: true"
-    return [review(message, SYNC, help=help)] if sync else [stays(message, settings[LOADING], help)]
+    return [review(WEIGHTS, SYNC, help=SEED)] if sync else [stays(WEIGHTS, settings[LOADING], SEED)]
 
 
 def _truth(settings: Settings, name: str) -> bool | None:
