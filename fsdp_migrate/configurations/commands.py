@@ -44,6 +44,11 @@ _IN_TEXT = re.compile(
     r"|^[ \t]*fsdp_(?:sharding_strategy|auto_wrap_policy|backward_prefetch\w*|state_dict_type) *:",
     re.MULTILINE,
 )
+_GIVEN = re.compile(  # to what is started by other ways than those that are followed
+    r"(?<![\w-])(?:env|ENV|export|-e|--env)[ \t]+(?:\w+=\S*[ \t]+)*"
+    r"FSDP_(?:SHARDING_STRATEGY|AUTO_WRAP_POLICY|BACKWARD_PREFETCH|USE_ORIG_PARAMS"
+    r"|STATE_DICT_TYPE|SYNC_MODULE_STATES)[ =]"
+)
 _ELSEWHERE = "it stands in a text that something else reads"
 
 
@@ -238,15 +243,15 @@ def _setting(variable: str) -> str:
 
 def _in_texts(file: File, script: Script, known: Sequence[Block]) -> Iterator[Words]:
     """What accelerate would read, in texts that are not followed: it is said once in a file."""
-    if "accelerate" not in file.text.text:
-        return
     spans = [*script.comments, *(s for b in known for s in b.spans.values())]
-    for match in _IN_TEXT.finditer(file.text.text):
-        start = match.start() + len(match[0]) - len(match[0].lstrip())
+    flags = _IN_TEXT.finditer(file.text.text) if "accelerate" in file.text.text else iter(())
+    for match in [*flags, *_GIVEN.finditer(file.text.text)]:
+        start = match.start() + max(match[0].rfind("FSDP_"), 0)
+        start += len(match[0]) - len(match[0].lstrip())
         if not any(span.start <= start < span.end for span in spans):
             statement = Statement(Kind.COMMAND, Span(start, match.end()))
             block = Words(ACCELERATE, file, Span(start, match.end()), statement=statement)
-            name = match[0].strip(" \t-:")
+            name = match[0].split()[-1].strip("-:=").lower()
             block.settings[name] = Setting(name, None, _ELSEWHERE)
             block.spans[name] = block.head
             block.reason = _ELSEWHERE

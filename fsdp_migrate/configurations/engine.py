@@ -43,11 +43,16 @@ class Configurations:
         """What becomes of each setting, and the new contents of the files."""
         for group in self.groups:
             decide(group, width, refusal(group.runs[0].code, key(group)), migrate)
-        changes = {}
-        for file in dict.fromkeys(b.file for g in self.groups for b in g.blocks()):
-            new = self._written(file)
-            if new != file.text.text:
-                changes[file.path] = new.encode()
+        files = dict.fromkeys(b.file for g in self.groups for b in g.blocks())
+        for file in files:
+            try:
+                self._written(file)
+            except Refused as refused:
+                for group in self.groups:
+                    if any(block.file is file for block in group.blocks()):
+                        decide(group, width, str(refused), migrate)
+        written = {file: self._written(file) for file in files}
+        changes = {f.path: new.encode() for f, new in written.items() if new != f.text.text}
         found = [_configured(decided) for group in self.groups for decided in group.decided]
         return sorted(found, key=lambda c: (str(c.path), c.line, c.column)), changes
 
@@ -201,6 +206,3 @@ def _message(decided: Decided) -> str:
     if (name, value) == (change.old, setting.value):
         return f"stays: {change.message}"
     return f"{shown if name == change.old else f'{name}: {shown}'}: {change.message}"
-
-
-__all__ = ["Configurations", "Refused", "key", "read"]

@@ -99,9 +99,14 @@ _Made = Callable[[str, Mapping, Span], Entries]
 def _known_keys(mapping: Mapping, keys: set[str], made: _Made) -> Entries | None:
     if SECTION in keys and keys & _OF_ACCELERATE:
         return _accelerate(mapping, made)
+    section = mapping.below(SECTION)
+    inner = {pair.key for pair in section.pairs} if section is not None else set()
+    if any(key.startswith("_") for key in inner):
+        return None  # hydra calls something of the project's own with it
     if len(keys & _OF_AXOLOTL) > 1 and "base_model" in keys:
         return _with_section(AXOLOTL, mapping, made)
-    if _has_options(mapping) or keys & _OF_TRANSFORMERS:
+    known = bool(inner) and {key.removeprefix("fsdp_") for key in inner} <= _KEYS
+    if _has_options(mapping) or (known and keys & _OF_TRANSFORMERS):
         return _with_section(TRANSFORMERS, mapping, made)
     return None
 

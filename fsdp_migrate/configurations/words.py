@@ -238,7 +238,16 @@ class Words(Block):
         if text.line(own[0] if own else line).startswith("#!"):
             at = text.start_of(line)
         lines = marker(self.code, sentence, width - len(indent))
-        return [Edit(at, at, "".join(f"{indent}{each}{text.newline}" for each in lines))]
+        made = Edit(at, at, "".join(f"{indent}{each}{text.newline}" for each in lines))
+        return [made] if self._is_comment(made, len(lines)) else []
+
+    def _is_comment(self, made: Edit, lines: int) -> bool:
+        """Whether a marker would be a comment, and not part of a text over several lines."""
+        path = self.file.path
+        before = shell.read(self.file.text, path)
+        after = shell.read(Text(applied(self.file.text.text, [made])), path)
+        told = not shell.has_comments(path) or len(after.comments) == len(before.comments) + lines
+        return told and counted(after) == counted(before)
 
 
 def counted(script: Script) -> Counter[tuple[str, ...]]:

@@ -83,6 +83,11 @@ CHANGED = {
         f"N = 2\ntrain: a.py\n\t@{LAUNCH} {OLD} $< --x $(N)\n",
         f"N = 2\ntrain: a.py\n\t@{LAUNCH} {NEW} --fsdp_version 2 $< --x $(N)\n",
     ),
+    "a recipe over several lines": (
+        "Makefile",
+        f"train:\n\t-{LAUNCH} \\\n\t\t{OLD} \\\n\t\ta.py\nnext:\n\techo\n",
+        f"train:\n\t-{LAUNCH} \\\n\t\t{NEW} \\\n\t\t--fsdp_version 2 \\\n\t\ta.py\nnext:\n\techo\n",
+    ),
     "letters of everywhere": (
         "run.sh",
         f"echo 'größe 日本 🎉'\n{LAUNCH} {OLD} a.py # ü\n",
@@ -236,6 +241,36 @@ def test_transformers_reads_a_file_beside_its_flag() -> None:
     written = write(files)
     assert written.after["f.json"] == '{"min_num_params": 1, "fsdp_version": 2}\n'
     assert written.after["a.sh"] == files["a.sh"]
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("run.sh", f'echo "a\n b" && {LAUNCH} --fsdp_sharding_strategy NO_SHARD t.py\n'),
+        ("run.sh", f"cat <<EOF > r.sh\n{LAUNCH} {OLD} t.py\nEOF\n"),
+        ("run.sh", f"python - <<'EOF'\nrun('{LAUNCH} {OLD} t.py')\nEOF\n"),
+    ],
+)
+def test_no_marker_stands_inside_of_a_text(name: str, text: str) -> None:
+    written = write_one(text, name)
+    assert written.text == text
+    assert written.outcomes() == {Outcome.LEFT}
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("run.sh", "env A=1 FSDP_SHARDING_STRATEGY=FULL_SHARD python t.py\n"),
+        ("run.sh", "docker run -e FSDP_SHARDING_STRATEGY=FULL_SHARD image\n"),
+        ("Dockerfile", "ENV FSDP_SHARDING_STRATEGY FULL_SHARD\n"),
+        ("Makefile", "export FSDP_SHARDING_STRATEGY = FULL_SHARD\n"),
+    ],
+)
+def test_variables_that_are_given_in_other_ways_are_said(name: str, text: str) -> None:
+    written = write_one(text, name)
+    assert written.outcomes() == {Outcome.LEFT}
+    assert unmarked(written.text) == text
+    assert write_one(written.text, name).text == written.text
 
 
 def test_secrets_are_in_no_report() -> None:

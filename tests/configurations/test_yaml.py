@@ -192,6 +192,9 @@ def test_broken_files_are_named_with_the_line_and_the_others_are_done(name: str)
     [
         "fsdp_config:\n  sharding_strategy: FULL_SHARD\n  mixed_precision: PURE\nmax_seq_len: 8\n",
         "trainer:\n  strategy: fsdp\n",
+        "output_dir: x\nfsdp_config:\n  _target_: own.wrap\n  fp16: true\n",
+        "output_dir: x\nlearning_rate: 1\nfsdp_config:\n  own_key: 1\n  min_num_params: 2\n",
+        "output_dir: x\nfsdp_config:\n",
         "- fsdp\n- fsdp_config\n",
         "fsdp_config\n",
         "",
@@ -222,8 +225,8 @@ JSON = {
         '\r\n\t"fsdp_version": 2\r\n}',
     ),
     "inside": (
-        '{"output_dir": "\\u00e9/x", "fsdp_config": {"fsdp_use_orig_params": true, "b": [1, {}]}}',
-        '{"output_dir": "\\u00e9/x", "fsdp_config": {"b": [1, {}], "fsdp_version": 2}}',
+        '{"output_dir": "\\u00e9", "fsdp_config": {"fsdp_use_orig_params": true, "xla": [1, {}]}}',
+        '{"output_dir": "\\u00e9", "fsdp_config": {"xla": [1, {}], "fsdp_version": 2}}',
     ),
 }
 

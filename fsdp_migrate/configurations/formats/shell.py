@@ -78,6 +78,12 @@ def read(text: Text, path: Path) -> Script:
     return script
 
 
+def has_comments(path: Path) -> bool:
+    """Whether ``read`` tells the comments of a file of this name."""
+    name = path.name.lower()
+    return not name.startswith(".env") and not name.endswith((".env", ".mk", "makefile"))
+
+
 def _blank(text: str) -> str:
     return re.sub(r"[^\r\n]", " ", text)
 
@@ -90,6 +96,8 @@ def _recipes(text: str) -> str:
     for line in lines:
         if not line.startswith("\t") and not continued:
             kept.append(_blank(line))
+        elif continued:
+            kept.append(line)
         else:
             kept.append(re.sub(r"^(\t[ \t]*)([@+-]*)", lambda m: m[1] + " " * len(m[2]), line))
         continued = kept[-1].rstrip("\r\n").endswith("\\")
