@@ -100,3 +100,61 @@ def test_a_partial_that_stays(which: str) -> None:
     text = after.get("train.py", STAYS[which])
     assert "def wrap(" not in text
     assert "shard," in text or "partial(FSDP" in text or "FSDP," in text
+
+
+PARTS = """\
+from functools import partial
+
+import torch
+from torch import nn
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP, MixedPrecision
+
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.first, self.second = nn.Linear(4, 4), nn.Linear(4, 4)
+
+    def forward(self, x):
+        return self.second(self.first(x))
+
+    def score(self, x):
+        return self.first(x).sum()
+
+
+def build():
+    wrap = partial(
+        FSDP,
+        mixed_precision=MixedPrecision(param_dtype=torch.bfloat16),
+        device_id=torch.cuda.current_device(),
+    )
+    net = Net()
+    MADE
+    net = wrap(net)
+    return net
+
+
+net = build()
+net(torch.randn(2, 4)).sum().backward()
+print(net.score(torch.randn(2, 4)))
+"""
+
+
+@pytest.mark.parametrize(
+    ("made", "marked"),
+    [
+        ("net.first = wrap(net.first)", True),
+        ("other = wrap(Net())", False),
+        ("others = [wrap(Net()) for _ in range(2)]", True),
+    ],
+)
+def test_which_of_them_cast_their_inputs_is_marked(made: str, marked: bool) -> None:
+    _, after = migrate({"train.py": PARTS.replace("MADE", made)})
+    text = after["train.py"]
+    assert "def wrap(model):" in text
+    assert ("set cast_forward_inputs=False" in text) == marked
+
+
+def test_methods_of_what_it_makes_are_registered() -> None:
+    _, after = migrate({"train.py": PARTS.replace("MADE", "other = wrap(Net())")})
+    assert 'register_fsdp_forward_method(net, "score")' in after["train.py"]
