@@ -8,6 +8,7 @@ its package, by another as a script. What is to be imported in it must work in a
 
 from __future__ import annotations
 
+import re
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping
 from functools import cached_property
@@ -20,6 +21,7 @@ from fsdp_migrate.syntax.trees import asks_for_main, does_something
 
 MAY_START = "started by python -m"  # for all that is known
 REPOSITORY = (".git", *METADATA)
+IMPORTED = re.compile(rb"^[ \t]*(?:from|import)[ \t]+([\w.]+)", re.M)
 
 
 class Roots:
@@ -188,16 +190,24 @@ class Roots:
         """Where the names start by which files in a directory are imported for sure."""
         known = self._beside.get(directory)
         if known is None:
-            library = self._imports.library
-            name = directory.name.encode()
-            speaking = (
-                p for p in library.paths if p.parent == directory or name in library.read(p)
-            )
-            others = filter(None, map(self._imports.load, sorted(speaking)))
+            beside = {p for p in self._imports.library.paths if p.parent == directory}
+            naming = beside | self._naming.get(directory.name.encode(), set())
+            others = filter(None, map(self._imports.load, sorted(naming)))
             steps = (s for m in (*self._modules, *others) for s in self.steps(m))
             sure = (s for s in steps if s.into == directory and s.sure and not s.relative)
             known = self._beside[directory] = frozenset(step.base for step in sure)
         return known
+
+    @cached_property
+    def _naming(self) -> Mapping[bytes, set[Path]]:
+        """The files that are not under analysis, by the parts of what they import."""
+        found: dict[bytes, set[Path]] = defaultdict(set)
+        library = self._imports.library
+        for path in library.paths:
+            for match in IMPORTED.finditer(library.read(path)):
+                for part in match[1].split(b"."):
+                    found[part].add(path)
+        return found
 
     def _is_regular(self, root: Path, directory: Path) -> bool:
         """Whether every directory on the way down from a root is a package."""
