@@ -47,6 +47,21 @@ def has_other_way(asking: Asking, attribute: ast.Attribute) -> bool:
     leaves, or with the name that the branch gives the module inside."""
     if not isinstance(asking, ast.If) or asking.orelse:
         return True
+    return _names(asking, attribute) or isinstance(asking.body[-1], LEAVING)
+
+
+def takes_model_itself(asking: Asking, attribute: ast.Attribute) -> bool:
+    """Whether what is not wrapped is itself what the module inside would be."""
+    if not isinstance(asking, ast.If):
+        return True
+    path = access_path(attribute.value)
+    others = (n for s in asking.orelse for n in ast.walk(s) if isinstance(n, ast.expr))
+    return any(access_path(each) == path for each in others) or (
+        not asking.orelse and _names(asking, attribute)
+    )
+
+
+def _names(asking: ast.If, attribute: ast.Attribute) -> bool:
+    """Whether a branch does nothing but give the module inside, and more, a name."""
     assigned = [each.value for each in asking.body if isinstance(each, ast.Assign)]
-    names_it = len(assigned) == len(asking.body) and attribute in assigned
-    return names_it or isinstance(asking.body[-1], LEAVING)
+    return len(assigned) == len(asking.body) and attribute in assigned

@@ -83,9 +83,9 @@ def methods(
 
 
 def _is_one_way(attribute: ast.Attribute, module: Module) -> bool:
-    """Whether ``hasattr(model, "module")`` is asked first, and there is another way."""
+    """Whether ``hasattr(model, "module")`` is asked first, and else the model is taken."""
     asking = inner_questions.asked_first(attribute, module)
-    return asking is not None and inner_questions.has_other_way(asking, attribute)
+    return asking is not None and inner_questions.takes_model_itself(asking, attribute)
 
 
 def _is_taken(value: object) -> bool:
