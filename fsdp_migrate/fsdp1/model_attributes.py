@@ -9,7 +9,7 @@ from fsdp_migrate.analysis.module import Module
 from fsdp_migrate.analysis.tracing.tracer import Tracer
 from fsdp_migrate.analysis.values import Class, Computed, Made, Unknown, Values
 from fsdp_migrate.fsdp1 import api as fsdp1
-from fsdp_migrate.fsdp1 import possible_models
+from fsdp_migrate.fsdp1 import inner_questions, possible_models
 from fsdp_migrate.fsdp1.construct import Construct, ConstructKind
 from fsdp_migrate.fsdp1.model_values import (
     is_class_of_models,
@@ -64,6 +64,8 @@ def methods(
                 doubt = doubt or handed_out(attribute.value, attribute.attr, module, tracer)
             if doubt and tracer.settled(attribute.value, module) is False:
                 continue
+            if doubt and attribute.attr == "module" and _is_one_way(attribute, module):
+                continue
             key = doubt, attribute.attr if attribute.attr in OF_STATE else ""
             if not doubt or key in told:
                 continue
@@ -78,6 +80,12 @@ def methods(
         yield Site(construct, module, node, attribute, attribute.value, doubt)
     yield from _fields(tracer, module, has_fsdp=has_fsdp)
     yield from _replaced(tracer, module)
+
+
+def _is_one_way(attribute: ast.Attribute, module: Module) -> bool:
+    """Whether ``hasattr(model, "module")`` is asked first, and else the model is taken."""
+    asking = inner_questions.asked_first(attribute, module)
+    return asking is not None and inner_questions.takes_model_itself(asking, attribute)
 
 
 def _is_taken(value: object) -> bool:

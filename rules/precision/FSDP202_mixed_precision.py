@@ -254,6 +254,9 @@ def _lost(made: ast.AST, module: Module, study: Study) -> str:
     return WHOLE_PRECISION
 
 
+UNUSED = "no FSDP model in the given paths uses this policy; its buffer_dtype, if any, is gone"
+
+
 def _unused(site: Site, study: Study) -> Decision:
     """Convert a policy that reaches no constructor like the others, for review."""
     models = study.every_constructor
@@ -280,7 +283,15 @@ def _unused(site: Site, study: Study) -> Decision:
         "MixedPrecisionPolicy",
         proposal,
         models=models,
-        review=(
-            "no FSDP model in the given paths uses this policy; its buffer_dtype, if any, is gone"
-        ),
+        review="" if _is_never_read(site) else UNUSED,
     )
+
+
+def _is_never_read(site: Site) -> bool:
+    """Whether a policy is kept under a function's own name, which nothing reads."""
+    table = site.module.table
+    match table.parents[site.expression]:
+        case ast.Assign(targets=[ast.Name(id=name)]) as made:
+            scope = table.scope_of(made)
+            return scope.is_function and not table.reads(name, scope)
+    return False

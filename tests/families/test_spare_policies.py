@@ -103,3 +103,40 @@ def test_it_is_left_where_no_other_is_a_value() -> None:
     result, after = migrate({"train.py": inline + RETURNED})
     assert max(result.decisions, key=lambda d: d.site.position).outcome is Outcome.LEFT
     assert "functools.partial(transformer_auto_wrap_policy" in after["train.py"]
+
+
+PRECISION = """\
+import torch
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP, MixedPrecision
+
+
+def build(net):
+    half = MixedPrecision(param_dtype=torch.bfloat16, buffer_dtype=torch.bfloat16)
+    BODY
+    return FSDP(net)
+"""
+
+
+@pytest.mark.parametrize(
+    ("body", "outcome"),
+    [
+        ("pass", Outcome.REWRITTEN),
+        ("print(half)", Outcome.REVIEW),
+        ("later = lambda: half", Outcome.REVIEW),
+    ],
+)
+def test_a_precision_that_a_function_makes_and_nothing_reads_is_not_marked(
+    body: str, outcome: Outcome
+) -> None:
+    result, after = migrate({"train.py": PRECISION.replace("BODY", body)})
+    decided = [d for d in result.decisions if d.site.construct.name == "MixedPrecision"]
+    assert [d.outcome for d in decided if d.code == "FSDP202"] == [outcome]
+    assert "half = MixedPrecisionPolicy(param_dtype=torch.bfloat16" in after["train.py"]
+
+
+def test_a_precision_of_a_file_is_marked() -> None:
+    text = PRECISION.replace("def build(net):\n    half", "half").replace(
+        "    BODY\n    return", "x ="
+    )
+    result, _ = migrate({"train.py": text})
+    assert [d.outcome for d in result.decisions if d.code == "FSDP202"] == [Outcome.REVIEW]

@@ -9,7 +9,7 @@ from fsdp_migrate.analysis.flow import access_path
 from fsdp_migrate.analysis.module import Module
 from fsdp_migrate.analysis.values import Class, Made
 from fsdp_migrate.families.checkpoints import pretrained, state_dict_settings
-from fsdp_migrate.fsdp1 import unwrapping
+from fsdp_migrate.fsdp1 import inner_questions, unwrapping
 from fsdp_migrate.fsdp1.site import Site
 from fsdp_migrate.planning.context import Study
 from fsdp_migrate.planning.edits import code
@@ -27,6 +27,17 @@ LOADED = (
 
 def decide_inner_module(site: Site, study: Study) -> Decision:
     found = study.models(site.subject, site.module)
+    around = {c for c in study.constructors.values() if c.keeps_class}
+    asking = inner_questions.asked_first(site.attribute, site.module)
+    skips = asking is not None and not inner_questions.has_other_way(asking, site.attribute)
+    if skips and found.constructors and around.isdisjoint(found.constructors):
+        return study.kept_as_is(
+            site,
+            RULE,
+            "kept, and not done for an FSDP2 model",
+            models=found.constructors,
+            review=inner_questions.NOT_DONE,
+        )
     states = list(_inner_states(site, study))
     loads = [method for method in states if _takes_whole_tensors(*method)]
     taken = len(states) > len(loads) or _is_saved_by_diffusers(site, study)
@@ -40,7 +51,6 @@ def decide_inner_module(site: Site, study: Study) -> Decision:
             models=found.constructors,
             quiet=True,
         )
-    around = {c for c in study.constructors.values() if c.keeps_class}
     if not around.isdisjoint(found.constructors or study.constructors.values()):
         return _of_a_class(site, around, study)
     if unwrapping.is_taken_off_again(site.attribute, site.module, study.tracer):
@@ -78,7 +88,7 @@ def _is_saved_by_diffusers(site: Site, study: Study) -> bool:
 
 def _of_recursion(site: Site, models: frozenset[Constructor], study: Study) -> Decision:
     """``return unwrap(m.module)`` in ``unwrap``, under no test of classes: it would not end."""
-    if _asks_first(site) or _may_fail(site):
+    if inner_questions.asked_first(site.attribute, site.module) or _may_fail(site):
         message = "kept: an FSDP2 model has no inner module, which is asked first"
         return study.rewritten(site, RULE, message, models=models)
     reason = (
@@ -123,7 +133,7 @@ def _of_a_class(site: Site, around: set[Constructor], study: Study) -> Decision:
 def _unwrap_any(site: Site, models: frozenset[Constructor], study: Study) -> Decision:
     """``model.module`` of what may be FSDP's wrapper or another one, which still holds a module."""
     own = _own_inner_module(models, study)
-    if not own and models and _asks_first(site):
+    if not own and models and inner_questions.asked_first(site.attribute, site.module):
         message = "kept: an FSDP2 model has no inner module, which is asked first"
         return study.rewritten(site, RULE, message, models=models)
     is_path = access_path(site.subject) is not None
@@ -141,32 +151,6 @@ def _unwrap_any(site: Site, models: frozenset[Constructor], study: Study) -> Dec
     proposal.replace(site.module, site.attribute, new)
     message = "the model itself, or what another wrapper holds"
     return study.rewritten(site, RULE, message, proposal, models=models)
-
-
-def _asks_first(site: Site) -> bool:
-    """Whether ``model.module`` stands under ``hasattr(model, "module")``."""
-    path = access_path(site.subject)
-    child: ast.AST = site.node
-    for parent in site.module.table.ancestors(site.node):
-        if isinstance(parent, FUNCTIONS):
-            return False
-        body = getattr(parent, "body", None)
-        inside = body is child or (isinstance(body, list) and child in body)
-        if inside and isinstance(parent, (ast.If, ast.IfExp, ast.While)):
-            tests = [parent.test]
-            if isinstance(parent.test, ast.BoolOp) and isinstance(parent.test.op, ast.And):
-                tests = parent.test.values
-            if path is not None and any(_is_question(test, path) for test in tests):
-                return True
-        child = parent
-    return False
-
-
-def _is_question(test: ast.expr, path: str) -> bool:
-    match test:
-        case ast.Call(func=ast.Name(id="hasattr"), args=[asked, ast.Constant(value="module")]):
-            return access_path(asked) == path
-    return False
 
 
 def _own_inner_module(models: frozenset[Constructor], study: Study) -> bool:
