@@ -4,6 +4,7 @@ import ast
 from collections.abc import Iterator
 from typing import TypeGuard
 
+from fsdp_migrate.families.checkpoints import saved_parameters
 from fsdp_migrate.families.modules import flat_parts, freezing
 from fsdp_migrate.families.parameters import (
     assigned_data,
@@ -13,7 +14,6 @@ from fsdp_migrate.families.parameters import (
     parameter_numbers,
     parameter_uses,
     picked_parameters,
-    saved_parameters,
     taken_copies,
     vectors,
     writes,

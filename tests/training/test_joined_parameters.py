@@ -1,4 +1,4 @@
-"""Vectors that gradients are put behind one by one."""
+"""Vectors that gradients are put behind one by one, and distances that a step went."""
 
 from __future__ import annotations
 
@@ -35,7 +35,9 @@ def main():
     net = nn.Sequential(nn.Linear(4, 5), nn.Linear(5, 3))
     model = FSDP(net, device_id=torch.device("cpu"), use_orig_params=True)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    params = list(model.parameters())
     for _ in range(2):
+        before = [p.detach().clone() for p in params]
         loss = model(torch.ones(2, 4)).pow(2).mean()
         loss.backward()
         print("loss", loss.item())
@@ -54,6 +56,9 @@ def main():
             ),
         )
         optimizer.step()
+        moved = sum((p.detach() - q).norm() ** 2 for p, q in zip(params, before))
+        dist.all_reduce(moved)
+        print("moved", moved.item())
         optimizer.zero_grad()
     dist.destroy_process_group()
 
@@ -66,4 +71,4 @@ def test_they_have_this_ranks_parts(launcher: Launcher, tmp_path: Path) -> None:
     both = written({"train.py": PROGRAM.encode()}, tmp_path)
     before = launcher.script(both.before, fsdp1="allow")
     after = launcher.script(both.after, fsdp1="forbid")
-    assert compare(before, after) == 16
+    assert compare(before, after) == 20
