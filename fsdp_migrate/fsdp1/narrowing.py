@@ -30,6 +30,7 @@ from fsdp_migrate.fsdp1 import (
     declared,
     kept_parameters,
     model_values,
+    overridden,
     told_classes,
     unwrapping,
 )
@@ -60,6 +61,8 @@ class Narrowing:
     def narrowed(self, found: list[Value], node: ast.expr, module: Module) -> list[Value]:
         """The values that a path may have where ``node`` uses it, of those it may have at all."""
         found = self._as_typed(self._of_settings(found, node, module), node, module)
+        gone = overridden.unmet(found, node, module, self._apart)
+        found = [v for v in found if v not in gone] or [Computed(node, module)] if gone else found
         tests = self._tests(node, module)
         if not tests:
             return found

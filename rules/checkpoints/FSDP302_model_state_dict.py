@@ -62,8 +62,8 @@ def _of_model(site: Site, study: Study) -> Decision:
     problem = _asked_otherwise(site) or problem
     if own_state and not problem and (parts or at_run_time or setting.kind != "FULL"):
         problem = "the model may also be of a class of the project's with a state_dict of its own"
-    is_whole = setting.gone or (not problem and setting.kind == "FULL")
-    if is_whole and gathered.gathers(site.subject, site.module):
+    whole = setting.kind == "FULL"
+    if (setting.gone or (whole and not problem)) and gathered.gathers(site.subject, site.module):
         return study.kept_as_is(site, RULE.code, "kept, of whole parameters", models=models)
     if own := state_dict_settings.kept_own(setting, site, RULE.code, models, study):
         return own
@@ -79,7 +79,7 @@ def _of_model(site: Site, study: Study) -> Decision:
         )
     found_at = (
         hoisting_places.standing(site, (site.subject,), study)
-        if setting.kind == "FULL"
+        if whole
         else hoisting_places.Standing()
     )
     if at_run_time:
@@ -95,30 +95,28 @@ def _of_model(site: Site, study: Study) -> Decision:
         or declared.model(frozenset(found.others), study.tracer).other
     )
     elsewhere = several if setting.rank0_only else setting.offload
-    if setting.kind == "FULL" and elsewhere and not first_rank.is_read_by_first(site, place, study):
+    if whole and elsewhere and not first_rank.is_read_by_first(site, place, study):
         new, message = _by_support(site, setting, proposal, place)
         if own_state:
             new = _of_others(new, site, proposal, place, study, models, is_whole=True)
     else:
         new, message = _new(site, setting, proposal, place, told)
-        aliases = (
-            told is not None or setting.kind != "FULL" or strategies.is_replicated(models, study)
-        )
+        aliases = told is not None or not whole or strategies.is_replicated(models, study)
         kept = snapshots.is_kept(site, study, aliases=aliases)
-        whole = setting.kind == "FULL"
         form = _form(site, study, kept=kept, apart=whole and not setting.offload and told is None)
         if form != STATE:
             apart = form == APART or (parts and whole)
             new = (_copied_parts if apart else _copied)(new, site, proposal, place)
             message = f"a copy of {message}"
-        if others and setting.kind == "FULL":
+        if others and whole:
             new = _of_others(new, site, proposal, place, study, models, is_whole=not parts)
     if place is not None:
         message += f", gathered above '{place.guard}'"
     message = seen_in_run(message, found_at.shown)
     review, marked = hoisting.hoist(site, found_at, new, "state", proposal, RULE.code)
-    review = review or expressed_settings.doubt(told, site, place, study) or _said(site, study)
-    if others and setting.kind != "FULL":
+    review = review or expressed_settings.doubt(told, site, place, study)
+    review = review or setting.doubt or _said(site, study)
+    if others and not whole:
         marked = False
         review = "the model may also be wrapped by DDP here, whose 'module.' prefix is now removed"
     return study.rewritten(

@@ -107,7 +107,7 @@ def decide(site: Site, study: Study) -> Decision:
         other_wrappers.replace_by(chosen, module, call, proposal)
     else:
         proposal.replace(module, call, new)
-    return study.rewritten(site, RULE.code, message, proposal, models=models)
+    return study.rewritten(site, RULE.code, message, proposal, models=models, review=setting.doubt)
 
 
 def _is_by_entry(site: Site, models: frozenset[Constructor], study: Study) -> bool:

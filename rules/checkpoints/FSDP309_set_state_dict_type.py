@@ -4,7 +4,7 @@ import ast
 from collections.abc import Iterable
 
 from fsdp_migrate.analysis.values import Made
-from fsdp_migrate.families.checkpoints import sharded_files, state_dict_settings
+from fsdp_migrate.families.checkpoints import kept_kinds, sharded_files, state_dict_settings
 from fsdp_migrate.families.checkpoints.state_dict_contexts import read_setting_at
 from fsdp_migrate.families.wrapping.sharded_parts import sharded_parts
 from fsdp_migrate.fsdp1.site import Site
@@ -44,6 +44,10 @@ def decide(site: Site, study: Study) -> Decision:
     else:
         setting = read_setting_at(call, site.module, study)
         problem = setting.problem
+    unknown = setting.set_by  # the call, where its kind cannot be told
+    told = unknown is not None and not setting.gone and problem == setting.problem
+    if unknown is not None and told and kept_kinds.is_kept(unknown, site.module, study):
+        return _asked_for(unknown, setting, site, study, models)
     if problem:
         return study.left(
             site,
@@ -59,6 +63,22 @@ def decide(site: Site, study: Study) -> Decision:
     proposal.delete(site.module, site.statement)
     review = sharded_files.review(setting, models, study, site.module)
     return study.rewritten(site, RULE.code, "removed", proposal, models=models, review=review)
+
+
+def _asked_for(
+    call: ast.Call,
+    setting: state_dict_settings.Setting,
+    site: Site,
+    study: Study,
+    models: Iterable[Constructor],
+) -> Decision:
+    """Remove the call, where the methods that ask for states read the kind off their object."""
+    proposal = study.proposal()
+    proposal.delete(site.module, site.statement)
+    proposal.claims.kept.add(call)  # these calls read its arguments
+    review = sharded_files.review(setting, models, study, site.module)
+    message = "removed, the calls say the kind"
+    return study.rewritten(site, RULE.code, message, proposal, models=models, review=review)
 
 
 def _has_parts_alone(model: ast.expr, site: Site, study: Study) -> bool:

@@ -18,7 +18,7 @@ from fsdp_migrate.fsdp1.construct import ConstructKind
 from fsdp_migrate.fsdp1.site import Site
 from fsdp_migrate.planning import branches, string_references
 from fsdp_migrate.planning.context import Study
-from fsdp_migrate.planning.edits import Code, code
+from fsdp_migrate.planning.edits import Code, code, join
 from fsdp_migrate.planning.model import Decision
 from fsdp_migrate.planning.rule import Finder, Rule
 from fsdp_migrate.syntax.expressions import last_name
@@ -155,14 +155,31 @@ def _union_with_fsdp2s(site: Site, study: Study) -> tuple[ast.expr, Code] | None
                     new = "isinstance({m}, {n})"
                 case _:
                     return None  # ``tuple[FSDP, FSDPModule]``
+        case ast.Tuple(elts=several) as members if _is_asked_for(members, site.module):
+            others = [each for each in several if each is not site.mention]
+            if not any(_is_fsdp2s(each, site, study) for each in others):
+                return None
+            return members, code("({o})", o=join(", ", [code("{o}", o=o) for o in others]))
         case _:
             return None
     beside = other if one is site.mention else one
-    names = study.external(beside, site.module)
-    if not names or not all(map(is_fsdp2_class, names)):
+    if not _is_fsdp2s(beside, site, study):
         return None
     asked = {"m": union.args[0]} if isinstance(union, ast.Call) else {}
     return union, code(new, n=beside, **asked)
+
+
+def _is_asked_for(members: ast.Tuple, module: Module) -> bool:
+    """``isinstance(m, (...))``."""
+    match module.table.parents[members]:
+        case ast.Call(func=ast.Name(id="isinstance"), args=[_, asked]):
+            return asked is members
+    return False
+
+
+def _is_fsdp2s(node: ast.expr, site: Site, study: Study) -> bool:
+    names = study.external(node, site.module)
+    return bool(names) and all(map(is_fsdp2_class, names))
 
 
 def _placeholder(site: Site, study: Study) -> str:

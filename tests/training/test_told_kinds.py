@@ -103,3 +103,91 @@ def test_training_goes_on_from_a_state_of_the_kind_that_the_program_is_told(
     after = launcher.script(both.after, *arguments, fsdp1="forbid")
     assert compare(before, after, tolerance=1e-5, atol=1e-6) > 8
     assert "state_dict_type(" not in both.after.read_text()
+
+
+MANAGER = (
+    PROGRAM[: PROGRAM.index("def save(")]
+    + """\
+class Base:
+    def weights(self):
+        return self.model.state_dict()
+
+
+class Plain(Base):
+    def wrap(self, net):
+        self.model = net
+
+
+class Manager(Base):
+    def __init__(self, name):
+        self.choose(Settings(name))
+
+    def choose(self, settings):
+        self.kind, self.config, self.optim = settings.kind, settings.config, settings.optim
+
+    def wrap(self, net):
+        self.model = FSDP(
+            net,
+            auto_wrap_policy=ModuleWrapPolicy({nn.Linear}),
+            device_id=torch.device("cpu"),
+            use_orig_params=True,
+        )
+        FSDP.set_state_dict_type(self.model, self.kind, self.config, self.optim)
+        self.optimizer = torch.optim.AdamW(self.model.parameters(), lr=0.1)
+
+    def weights(self):
+        return self.model.state_dict()
+
+    def save(self):
+        state = FSDP.optim_state_dict(self.model, self.optimizer)
+        return {"model": self.weights(), "optimizer": state}
+
+    def load(self, saved):
+        if self.kind == StateDictType.FULL_STATE_DICT:
+            box = [saved["model"]]
+            dist.broadcast_object_list(box, src=0)
+            saved["model"] = box[0]
+        keys = self.model.load_state_dict(saved["model"])
+        print("missing", len(keys.missing_keys), len(keys.unexpected_keys))
+        state = FSDP.optim_state_dict_to_load(self.model, self.optimizer, saved["optimizer"])
+        self.optimizer.load_state_dict(state)
+
+
+def main(name, *rest):
+    dist.init_process_group("gloo")
+    torch.manual_seed(0)
+    plain = Plain()
+    plain.wrap(nn.Linear(2, 2))
+    print("plain", len(plain.weights()))
+    manager = Manager(name)
+    manager.wrap(nn.Sequential(nn.Linear(4, 6), nn.Tanh(), nn.Linear(6, 1)))
+    step(manager.model, manager.optimizer)
+    step(manager.model, manager.optimizer)
+    saved = manager.save()
+    print("saved", len(saved["model"]), len(saved["optimizer"].get("state", {})))
+    print("on", *[f"{k} {v.device} {tuple(v.shape)}" for k, v in saved["model"].items()])
+    step(manager.model, manager.optimizer)
+    manager.load(saved)
+    step(manager.model, manager.optimizer)
+    step(manager.model, manager.optimizer)
+    dist.destroy_process_group()
+
+
+main(*sys.argv[1:])
+"""
+)
+
+
+@pytest.mark.parametrize(
+    "arguments", [("FULL_STATE_DICT",), ("SHARDED_STATE_DICT",), ("SHARDED_STATE_DICT", "cpu")]
+)
+def test_methods_of_an_object_ask_for_the_kind_that_it_keeps(
+    arguments: tuple[str, ...], launcher: Launcher, tmp_path: Path
+) -> None:
+    both = written({"train.py": MANAGER.encode()}, tmp_path)
+    before = launcher.script(both.before, *arguments, fsdp1="allow")
+    after = launcher.script(both.after, *arguments, fsdp1="forbid")
+    assert compare(before, after, tolerance=1e-5, atol=1e-6) > 8
+    text = both.after.read_text()
+    assert "set_state_dict_type(" not in text
+    assert "        return self.model.state_dict()\n\n\nclass Plain" in text

@@ -14,7 +14,7 @@ from fsdp_migrate.analysis import dataclass_fields
 from fsdp_migrate.analysis.flow import access_path
 from fsdp_migrate.analysis.module import Module
 from fsdp_migrate.analysis.values import Made
-from fsdp_migrate.families.checkpoints import first_rank, loaded_states, ranks
+from fsdp_migrate.families.checkpoints import first_rank, kept_kinds, ranks
 from fsdp_migrate.families.checkpoints.hoisting_places import Place
 from fsdp_migrate.families.checkpoints.settings_in_force import setters
 from fsdp_migrate.families.checkpoints.state_dict_settings import (
@@ -29,7 +29,7 @@ from fsdp_migrate.fsdp1.model_values import is_taken_for_model
 from fsdp_migrate.fsdp1.site import Site
 from fsdp_migrate.planning.context import Study
 from fsdp_migrate.planning.edits import Code, code
-from fsdp_migrate.planning.model import is_none
+from fsdp_migrate.planning.model import Constructor, is_none
 from fsdp_migrate.planning.proposal import Proposal
 from fsdp_migrate.planning.shard_plan import DCP
 from fsdp_migrate.syntax.expressions import bind_arguments
@@ -37,6 +37,10 @@ from fsdp_migrate.syntax.expressions import bind_arguments
 FOR_FIRST = (
     "with offload_to_cpu and without rank0_only FSDP1 gave the whole state to every rank: now the "
     "first rank alone has it"
+)
+FOR_FIRST_OF_ALL = (
+    "where groups of ranks shard the model, FSDP1 gave a whole state to the first of each: with "
+    "rank0_only the first rank of all alone has it now"
 )
 
 
@@ -59,30 +63,52 @@ def expressed(
     """How the code at ``node`` can ask for the kind of state, of a model or of its optimizer; None
     if it cannot."""
     call = setting.set_by
-    block = block_of_context(call, module) if call is not None else None
-    if call is None or block is None or setting.gone:
-        return None
-    asking = [node, *filter(_is_for_state, ast.walk(block))]
-    if not all(_stands_in_block(n, call, module) and _is_native(n, module, study) for n in asking):
-        return None
-    if study.run_time_states and setters(study):
-        return None  # a model that is set to a kind would give that in the block as well
+    if call is None or setting.gone or (study.run_time_states and setters(study)):
+        return None  # a model that is set to a kind would give that in a block as well
+    where = setters(study).get(call)
+    if where is not None:
+        is_known = kept_kinds.can_ask(call, where, node, module, study)
+        is_known = is_known and _is_native(node, module, study)
+    else:
+        where, is_known = module, _is_said_in_block(call, node, module, study)
     bound = bind_arguments(call, TYPE_ARGUMENTS) or {}
     kind = bound.get("state_dict_type")
-    given = [each for name, each in bound.items() if name != "module"]
-    if kind is None or not all(_is_constant_in(call, each, module) for each in given):
+    if kind is None or not is_known:
         return None
     config = bound.get("optim_state_dict_config" if optim else "state_dict_config")
-    values = study.values(config, module) if config is not None else frozenset()
+    values = study.values(config, where) if config is not None else frozenset()
     default = str(optim)
     if config is None or is_none(config):
         return Expressed(_is_full(kind), default, "", FOR_FIRST if optim else "")
     offload = f'getattr({ast.unparse(config)}, "offload_to_cpu", {default})'
     from_rank0 = f'getattr({ast.unparse(config)}, "rank0_only", False)'
-    in_sight = dataclass_fields.is_written_in_sight(config, module, study.tracer)
+    in_sight = dataclass_fields.is_written_in_sight(config, where, study.tracer)
     for_first = values and all(isinstance(v, Made) and _is_for_first(v) for v in values)
     review = "" if in_sight and for_first else FOR_FIRST
+    if not optim and any(
+        not meshes.is_sharded_by_all(m, study) for m in _models(node, module, study)
+    ):
+        review = review or FOR_FIRST_OF_ALL
     return Expressed(_is_full(kind), offload, from_rank0, review)
+
+
+def _models(node: ast.AST, module: Module, study: Study) -> frozenset[Constructor]:
+    """The models of which a method is called."""
+    method = node.func if isinstance(node, ast.Call) else None
+    subject = method.value if isinstance(method, ast.Attribute) else None
+    return study.models(subject, module).constructors if subject is not None else frozenset()
+
+
+def _is_said_in_block(call: ast.Call, node: ast.AST, module: Module, study: Study) -> bool:
+    """Whether a node stands in the block of a context, and all states there can be asked for by
+    what the context was given."""
+    block = block_of_context(call, module)
+    bound = bind_arguments(call, TYPE_ARGUMENTS) or {}
+    given = [each for name, each in bound.items() if name != "module"]
+    if block is None or not all(_is_constant_in(call, each, module) for each in given):
+        return False
+    asking = [node, *filter(_is_for_state, ast.walk(block))]
+    return all(_stands_in_block(n, call, module) and _is_native(n, module, study) for n in asking)
 
 
 def choose(
@@ -130,9 +156,9 @@ def _is_native(node: ast.AST, module: Module, study: Study) -> bool:
     if not (parts or models or is_taken_for_model(subject, module, study.tracer)):
         return True  # an optimizer's
     if attr == "load_state_dict":
-        return not parts and not loaded_states.needs_support(node, module, models, study)
-    by_all = all(meshes.is_sharded_by_all(model, study) for model in models)
-    return not parts and by_all and not strategies.is_replicated(models, study)
+        return not parts  # a support function takes a state of any kind
+    shown = [m for m in models if not m.is_open and not meshes.is_sharded_by_all(m, study)]
+    return not parts and not shown and not strategies.is_replicated(models, study)
 
 
 def _is_full(kind: ast.expr) -> str:

@@ -22,6 +22,7 @@ from fsdp_migrate.syntax.kinds import method_of, present
 NEW_ORDER = ("model", "optim", "optim_state_dict", "is_named_optimizer", "load_directly", "group")
 OLD_ORDER = ("optim_state_dict", "model", "optim", "is_named_optimizer", "load_directly", "group")
 OTHERS_TOO = "a state that was not converted may be loaded in its place"
+TAKEN_BY_OTHERS = "something else than the optimizer loads it"
 NOT_HANDED = "its result is not handed to load_state_dict"
 CHANGED = "what it is made from is changed before it is loaded"
 CHANGING = frozenset({"clear", "pop", "popitem", "update"})
@@ -140,6 +141,8 @@ def _paired(
     table = site.module.table
     parent = table.parents[call]
     if isinstance(parent, ast.Call) and _loads(parent) and call in parent.args:
+        if optimizer is not None and access_path(_receiver(parent)) != access_path(optimizer):
+            return Load(model, optimizer, state, problem=TAKEN_BY_OTHERS)
         return Load(model, optimizer or _receiver(parent), state, parent)
     if not isinstance(parent, ast.Assign) or len(parent.targets) != 1:
         return Load(model, optimizer, state, problem=NOT_HANDED)
@@ -156,6 +159,8 @@ def _paired(
     branch = _only_for_some(parent, consumer, site)
     if branch is None and _takes_others(uses[0], parent, site):
         return Load(model, optimizer, state, problem=OTHERS_TOO)
+    if optimizer is not None and access_path(_receiver(consumer)) != access_path(optimizer):
+        return Load(model, optimizer, state, problem=TAKEN_BY_OTHERS)
     if _is_changed_between(state, parent, consumer, site):
         return Load(model, optimizer or _receiver(consumer), state, problem=CHANGED)
     return Load(model, optimizer or _receiver(consumer), state, consumer, parent, branch)
@@ -228,6 +233,7 @@ class Kinds:
     may_be_empty: bool
     depends: bool  # on a setting, whether it has a state
     is_empty: bool
+    divides_by_zero: bool  # in a step without gradients, which makes its parameters NaN
 
 
 def kinds(values: Values, study: Study) -> Kinds:
@@ -239,7 +245,21 @@ def kinds(values: Values, study: Study) -> Kinds:
         may_be_empty=False in with_momentum,
         depends=None in with_momentum,
         is_empty=None not in calls and with_momentum == {False},
+        divides_by_zero=any(_divides_by_zero(value, study) for value in values),
     )
+
+
+def _divides_by_zero(value: Value, study: Study) -> bool:
+    """Whether it divides by the root of its state alone: ``AdamW(parameters, eps=0)``.
+
+    Torch takes a step with gradients of zero and a rate of zero where there is no state yet (see
+    ``_init_optim_state`` in torch/distributed/checkpoint/state_dict.py), FSDP1 took none.
+    """
+    if not isinstance(value, Made) or not isinstance(value.node, ast.Call):
+        return False
+    given = next((k.value for k in value.node.keywords if k.arg == "eps"), None)
+    number = study.literal(given, value.module) if given is not None else None
+    return number is not None and number.value == 0
 
 
 def _sgd(value: Value) -> tuple[ast.Call, Module] | None:

@@ -9,10 +9,12 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Collection, Iterable, Iterator, Sequence
+from dataclasses import replace
 from enum import Enum, auto
 
 from fsdp_migrate.analysis.flow import access_path
 from fsdp_migrate.analysis.module import Module
+from fsdp_migrate.families.checkpoints import kept_kinds
 from fsdp_migrate.families.checkpoints.state_dict_contexts import (
     MIXED,
     is_in_dropped_branch,
@@ -34,6 +36,11 @@ from fsdp_migrate.planning.context import Study
 from fsdp_migrate.planning.model import Constructor
 from fsdp_migrate.syntax.expressions import first_argument
 from fsdp_migrate.syntax.trees import FUNCTIONS, block_of
+
+OTHERS = (
+    "another model of the project is set to a kind of state by set_state_dict_type: if it can get "
+    "here, give the StateDictOptions that are meant for it"
+)
 
 
 def setting_at(
@@ -133,6 +140,10 @@ def _set_globally(
     found = []
     for call, where in setters(study).items():
         if not models_concerned(first_argument(call), where, study) & models:
+            continue
+        apart, unsure = kept_kinds.is_of_others(call, where, node, module, study)
+        if apart:
+            found.append(replace(DEFAULT, doubt=OTHERS) if unsure else DEFAULT)
             continue
         order = _order(call, where, node, module, models, study)
         if order is not Order.LATER:

@@ -42,6 +42,7 @@ class Setting:
     problem: str = ""  # why it cannot be told
     local: bool = False  # of a kind that FSDP2 does not have: SHARDED takes its place
     gone: bool = False  # what makes it goes with a branch for FSDP1: no running program knows it
+    doubt: str = dataclasses.field(default="", compare=False)  # what may differ all the same
     # What makes it, where it cannot be told.
     set_by: ast.Call | None = dataclasses.field(default=None, compare=False)
 
