@@ -36,7 +36,7 @@ from fsdp_migrate.families.parameters.parameter_owners import (
     sharded,
     with_holders,
 )
-from fsdp_migrate.families.training_loop import early_optimizers
+from fsdp_migrate.families.training_loop import early_optimizers, swallowed_errors
 from fsdp_migrate.families.wrapping import sharded_parts, stored_models
 from fsdp_migrate.families.wrapping.module_values import LIBRARIES
 from fsdp_migrate.fsdp1 import api as fsdp1
@@ -115,7 +115,8 @@ def places(study: Study) -> list[NotFollowed]:
     for module in study.project.modules:
         unfollowed_here = _unfollowed(module, study, ways)
         parameters = hidden_parameters(module, study, ways.parameters, sites)
-        for node, why in (*unfollowed_here, *parameters):
+        swallowed = swallowed_errors.find_swallowed(study, module)
+        for node, why in (*unfollowed_here, *parameters, *swallowed):
             line, _ = module.position(node)
             key = module, why, line if why in BY_LINE else 0
             if key not in found and node not in sites:

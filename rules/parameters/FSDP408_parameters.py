@@ -4,15 +4,16 @@ import ast
 from collections.abc import Iterator
 from typing import TypeGuard
 
+from fsdp_migrate.families.checkpoints import saved_parameters
 from fsdp_migrate.families.modules import flat_parts, freezing
 from fsdp_migrate.families.parameters import (
     assigned_data,
     gathered_gradients,
+    joined_parameters,
     parameter_hooks,
     parameter_numbers,
     parameter_uses,
     picked_parameters,
-    saved_parameters,
     taken_copies,
     vectors,
     writes,
@@ -87,6 +88,7 @@ RULE = Rule(
         "parameters in a vector",
         "parameters from a vector",
         "parameters put together",
+        "parameter put behind a vector",
         "parameter norm over ranks",
         "parameter norm",
         "own number of a parameter",
@@ -115,6 +117,7 @@ RULE = Rule(
         Finder(79, taken_copies.find_taken_copies),
         Finder(80, vectors.find_flattened_parameters),
         Finder(81, vectors.find_norms_of_lists),
+        Finder(82, joined_parameters.find_joined_parameters),
     ),
 )
 
@@ -219,6 +222,8 @@ def decide(site: Site, study: Study) -> Decision:
         return decide_write(site, study)
     if site.construct == vectors.NORMS:
         return vectors.decide_norms(site, study)
+    if site.construct == joined_parameters.JOINED:
+        return joined_parameters.decide_joined(site, study)
     if site.construct in {VECTOR, PIECES}:
         return decide_vector(site, study)
     if site.construct in {

@@ -1243,6 +1243,13 @@ ROWS = (
         "a branch for FSDP1 beside one for FSDP2",
     ),
     nothing("7.1", "isinstance(torch.compile(model), FSDP)", "False in both"),
+    review(
+        "7.1",
+        'hasattr(model, "set_requires_gradient_sync"), false of FSDP1\'s models',
+        "kept, with a marker: it is true now",
+        "FSDP404",
+        "a question for FSDP2's own methods",
+    ),
     rewritten("7.1", "annotations", "FSDPModule", "FSDP404", "annotations"),
     rewritten(
         "7.1",
@@ -1496,6 +1503,27 @@ ROWS = (
         "of this rank's parts",
         "FSDP408",
         "vectors of parameters and gradients",
+    ),
+    review(
+        "7.3",
+        "vector = torch.cat([vector, p.grad.view(-1)]) in a loop, or in what reduce calls (loud)",
+        "of this rank's parts",
+        "FSDP408",
+        "gradients that are put behind a vector one by one",
+    ),
+    rewritten(
+        "7.3",
+        "(p - q).norm() ** 2 of two lists, added up over the ranks (too large, silently)",
+        "of this rank's parts",
+        "FSDP408",
+        "how far parameters have moved, over the ranks",
+    ),
+    review(
+        "7.3",
+        "torch.save of gradients or parameters, one by one (DTensors in the file)",
+        "kept, with a marker",
+        "FSDP408",
+        "gradients that are written to a file",
     ),
     left(
         "7.3",

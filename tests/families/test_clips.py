@@ -134,3 +134,49 @@ def test_a_list_beside_frozen_ignored_parameters_is_clipped() -> None:
     result, _ = migrate({"train.py": IGNORING.replace("FREEZE", "net.head.requires_grad_(False)")})
     (clip,) = (d for d in result.decisions if d.code == "FSDP401")
     assert clip.outcome is not Outcome.LEFT
+
+
+GROUPED = """\
+import torch
+from collections import defaultdict
+from torch import nn
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+
+def main(net):
+    model = FSDP(net, use_orig_params=True, ignored_modules=[net.head])
+    a, b, c = {}, defaultdict(list), {"x": [], "y": []}
+    for n, p in NAMED:
+        a.setdefault(n.split(".")[0], []).append(p)
+        b[n].append(p)
+        c["x" if p.grad is None else "y"].append(p)
+    groups = [{"params": c["x"], "lr": 1.0}, {"params": c["y"], "lr": 2.0}]
+    model(net.batch).sum().backward()
+    CLIP
+"""
+IN_GROUPS = [
+    "for ps in a.values():\n        torch.nn.utils.clip_grad_norm_(ps, 1.0)",
+    "for name, ps in b.items():\n        torch.nn.utils.clip_grad_norm_(ps, 1.0)",
+    "torch.nn.utils.clip_grad_norm_([p for ps in a.values() for p in ps], 1.0)",
+    "torch.nn.utils.clip_grad_norm_(sum(a.values(), []), 1.0)",
+    "torch.nn.utils.clip_grad_norm_(sum([g['params'] for g in groups], []), 1.0)",
+    "for g in groups:\n        torch.nn.utils.clip_grad_norm_(g['params'], 1.0)",
+    "torch.nn.utils.clip_grad_norm_(c['x'] + c['y'], 1.0)",
+]
+
+
+@pytest.mark.parametrize("clip", IN_GROUPS)
+def test_lists_in_dictionaries_beside_ignored_parameters(clip: str) -> None:
+    """One call cannot clip DTensors and plain tensors: a crash where nothing says so."""
+    source = GROUPED.replace("NAMED", "model.named_parameters()").replace("CLIP", clip)
+    result, _ = migrate({"train.py": source})
+    found = [d for d in result.decisions if "clip_grad_norm_" in str(d.site.construct)]
+    assert [d.outcome for d in found] == [Outcome.LEFT]
+
+
+@pytest.mark.parametrize("clip", IN_GROUPS)
+def test_lists_in_dictionaries_of_other_parameters(clip: str) -> None:
+    other = "torch.nn.Linear(2, 2).named_parameters()"
+    source = GROUPED.replace("NAMED", other).replace("CLIP", clip)
+    result, _ = migrate({"train.py": source})
+    assert not [d for d in result.decisions if "clip_grad_norm_" in str(d.site.construct)]

@@ -88,3 +88,31 @@ def test_what_may_be_the_object_keeps_the_setting_for_the_running_program(more: 
 
 def test_so_does_a_base_class() -> None:
     assert WRITTEN not in after(base=SETTER)
+
+
+STRATEGY = """\
+import os
+from dataclasses import dataclass
+from torch import nn
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+from torch.distributed.fsdp import ShardingStrategy
+
+
+@dataclass
+class Config:
+    strategy: str = "SHARD_GRAD_OP"
+
+    @classmethod
+    def of_environment(cls):
+        return cls(strategy=os.environ.get("SHARDING", "SHARD_GRAD_OP"))
+
+
+config = Config.of_environment()
+model = FSDP(nn.Linear(4, 4), sharding_strategy=getattr(ShardingStrategy, config.strategy))
+"""
+
+
+def test_a_name_that_an_object_has_may_be_another() -> None:
+    """Not the default of the field alone, for which one from the environment was taken."""
+    _, files = migrate({"train.py": STRATEGY})
+    assert "config.strategy" in files["train.py"]

@@ -68,7 +68,7 @@ OTHER = {
     "annotated": 'from typing import Annotated\ndef f(kind: Annotated[str, "FSDP"]): ...',
     "another module": 'x = "torch.distributed.fsdp_utils.CPUOffload"',
     "attribute": 'x = getattr(config, "no_sync", None)',
-    "attribute of FSDP2": 'x = getattr(model, "unshard", None)',
+    "attribute of FSDP2": 'x = getattr(model, "unshard")',
 }
 
 

@@ -13,6 +13,7 @@ from fsdp_migrate.analysis.tracing.evaluator import Evaluator
 from fsdp_migrate.analysis.tracing.project_index import ProjectIndex
 from fsdp_migrate.analysis.tracing.settled_index import SettledIndex
 from fsdp_migrate.analysis.values import Class, Constant, Frame, Made, Value
+from fsdp_migrate.syntax.scopes import Kind
 
 SETTERS = frozenset({"setattr", "add_module", "register_module"})
 MOST = 16  # names that are followed one by one
@@ -22,7 +23,15 @@ _Store = tuple[ast.expr, ast.expr, ast.expr, Module]  # an object, a name and wh
 def names(
     node: ast.expr, module: Module, frame: Frame | None, tracer: Evaluator
 ) -> list[str] | None:
-    """The texts that an expression may be; None where one of its values is not known."""
+    """The text that is written, or those that a loop goes over; None where they may be others, as
+    what a function or an object is given by whom nobody sees here."""
+    if isinstance(node, ast.Constant):
+        return [str(node.value)]
+    if not isinstance(node, ast.Name):
+        return None
+    reaching = module.flow(module.table.scope_of(node).home()).reaching.get(node, ())
+    if not reaching or any(definition.kind is not Kind.ELEMENT for definition in reaching):
+        return None
     found = tracer.evaluate(node, module, frame)
     if not found or len(found) > MOST:
         return None

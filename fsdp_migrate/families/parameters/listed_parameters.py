@@ -69,6 +69,8 @@ def _parameters_in(node: ast.expr, study: Study, module: Module, depth: int) -> 
                 inner = [g.iter for g in node.generators]
         case ast.Call(func=ast.Attribute(value=owner, attr=attr), args=[]) if attr in ITEMS:
             inner = [owner]
+            if depth:
+                yield from _filled_items(owner, study, module, depth - 1)
         case ast.List() | ast.Tuple() | ast.Set():
             inner = [e.value if isinstance(e, ast.Starred) else e for e in node.elts]
         case ast.Dict() | ast.BoolOp():
@@ -81,27 +83,49 @@ def _parameters_in(node: ast.expr, study: Study, module: Module, depth: int) -> 
             inner = [left, right]
         case ast.Subscript(slice=ast.Constant(value="params")):
             yield node, module
+            yield from _of_groups(node.value, study, module, depth)
         case ast.Attribute(attr="_parameters"):
             yield node, module
         case ast.Name() | ast.Attribute() | ast.Call() | ast.Subscript() if depth:
-            for value in study.values(node, module):
-                if value.node is not node and isinstance(value.node, ast.expr):
-                    yield from parameters_in(value.node, study, value.module, depth - 1)
-                if isinstance(value.node, CONTAINERS):
-                    yield from _filled(value, study, depth - 1)
-                    for named in _names_of(value):
-                        for added in _extensions(named, study, value.module):
-                            yield from parameters_in(added, study, value.module, depth - 1)
-                if isinstance(value, Generated):
-                    yield from _yielded(value, study, depth - 1)
-            for added in _extensions(node, study, module):
-                yield from parameters_in(added, study, module, depth - 1)
-            if _is_item(node):
-                for value in study.values(node.value, module):
-                    yield from _filled(value, study, depth - 1)
-                yield from _filled_items(node.value, study, module, depth - 1)
+            yield from _of_values(node, study, module, depth)
     for each in inner:
         yield from parameters_in(each, study, module, depth)
+
+
+def _of_values(node: ast.expr, study: Study, module: Module, depth: int) -> Iterator[Held]:
+    """As :func:`parameters_in`, of the lists that an expression may be, with what is added."""
+    for value in study.values(node, module):
+        if value.node is not node and isinstance(value.node, ast.expr):
+            yield from parameters_in(value.node, study, value.module, depth - 1)
+        if isinstance(value.node, CONTAINERS):
+            yield from _filled(value, study, depth - 1)
+            for named in _names_of(value):
+                for added in _extensions(named, study, value.module):
+                    yield from parameters_in(added, study, value.module, depth - 1)
+        if isinstance(value, Generated):
+            yield from _yielded(value, study, depth - 1)
+    for added in _extensions(node, study, module):
+        yield from parameters_in(added, study, module, depth - 1)
+    if isinstance(node, ast.Name):
+        for lists in _dictionaries_gone_over(node, study, module):
+            yield from parameters_in(lists, study, module, depth - 1)
+    if _is_item(node):
+        for value in study.values(node.value, module):
+            yield from _filled(value, study, depth - 1)
+        yield from _filled_items(node.value, study, module, depth - 1)
+
+
+def _of_groups(group: ast.expr, study: Study, module: Module, depth: int) -> Iterator[Held]:
+    """As :func:`parameters_in`, of the parameters of groups that are written out: ``{"params":
+    list(model.parameters())}``."""
+    for value in study.values(group, module) if depth else ():
+        for key, given in _entries(value.node):
+            if isinstance(key, ast.Constant) and key.value == MEMBERS:
+                yield from parameters_in(given, study, value.module, depth - 1)
+
+
+def _entries(node: ast.AST) -> Iterator[tuple[ast.expr | None, ast.expr]]:
+    return zip(node.keys, node.values, strict=True) if isinstance(node, ast.Dict) else iter(())
 
 
 def _in_call(call: ast.Call, study: Study, module: Module, depth: int) -> Iterator[Held] | None:
@@ -211,6 +235,15 @@ def _into_items(
                 case ast.AugAssign(target=target, op=ast.Add(), value=added) if target is item:
                     found[module, access_path(item.value)].append((added, True))
     return found
+
+
+def _dictionaries_gone_over(name: ast.Name, study: Study, module: Module) -> Iterator[ast.expr]:
+    """``groups.values()`` of ``for params in groups.values()``, for ``params``."""
+    for definition in study.defined_by(name, module):
+        match definition.kind, definition.value:
+            case Kind.ELEMENT, ast.Call(func=ast.Attribute(attr=attr), args=[]) as lists:
+                if attr in ITEMS:
+                    yield lists
 
 
 def _is_item(node: ast.expr) -> TypeGuard[ast.Subscript]:

@@ -160,11 +160,11 @@ def flattened(given: ast.expr, study: Study, module: Module) -> list[ast.expr]:
     for each in made:
         if isinstance(each, (ast.ListComp, ast.GeneratorExp)):
             parts.append((each.elt, {n for g in each.generators for n in names_in(g.target)}))
-    bases = [_base(element, names) for element, names in parts]
+    bases = [flat_base(element, names) for element, names in parts]
     return [base for base in bases if base is not None]
 
 
-def _base(element: ast.expr, names: set[str]) -> ast.expr | None:
+def flat_base(element: ast.expr, names: set[str]) -> ast.expr | None:
     """``p.grad`` of ``p.grad.detach().flatten()``."""
     node, flat = element, False
     while isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):

@@ -70,7 +70,7 @@ def _called(value: Value, study: Study) -> Iterator[tuple[ast.AST, int]]:
 
 
 def given_each(
-    function: ast.FunctionDef | ast.AsyncFunctionDef, name: str, study: Study
+    function: ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda, name: str, study: Study
 ) -> Iterator[tuple[ast.expr, Module]]:
     """What those calls go over whose elements a parameter gets."""
     names = [a.arg for a in (*function.args.posonlyargs, *function.args.args)]

@@ -132,7 +132,7 @@ def reduced_parts(node: ast.expr, names: Collection[str]) -> list[ast.expr]:
             return reduced_parts(first, names) if attr in ELEMENTWISE else []
         case ast.Call(func=ast.Attribute(value=value, attr=attr)):
             return reduced_parts(value, names) if attr in ELEMENTWISE else []
-        case ast.BinOp(left=left, op=ast.Pow() | ast.Mult() | ast.Div(), right=right):
+        case ast.BinOp(left=left, op=op, right=right) if not isinstance(op, ast.MatMult):
             here = reduced_parts(left, names)
             if not here or isinstance(right, ast.Constant):
                 return here
