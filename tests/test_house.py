@@ -16,7 +16,8 @@ ROOMS = (
     *("analysis", "fsdp1", "discovery", "planning"),
     *("families.wrapping", "families.precision", "families.training_loop", "families.parameters"),
     *("families.names", "families.checkpoints", "families.modules", "families.subclasses"),
-    *("rewriting", "migration", "report", "verify", "attempts", "cli", "__main__"),
+    *("configurations", "rewriting", "migration", "report", "verify", "attempts", "cli"),
+    "__main__",
 )
 AT_THE_ROOT = 8  # modules, at most
 
