@@ -52,7 +52,7 @@ ELSEWHERE = (
     "callers outside the given paths that enter {}() have to give get_model_state_dict the "
     "StateDictOptions that are meant"
 )
-RAISED = "{}() raised an error for names of kinds that it does not know, which now give shards"
+RAISED = "for names of kinds that {}() does not know it raised an error: now they give shards"
 GETS_SHARDS = "if it asks for the model's state, it gets shards now"
 
 
@@ -172,7 +172,7 @@ def _without_manager(
     told = dict.fromkeys("as told" if setting.problem else str(setting) for setting in made)
     message = f"{function.name}() removed ({', '.join(told)})"
     reviews = [*dict.fromkeys(sharded_files.review(s, models, study, site.module) for s in made)]
-    if any(setting.problem for setting in made) and any(map(_is_error, ast.walk(function))):
+    if any(setting.problem for setting in made):
         reviews.append(RAISED.format(function.name))
     if passed_arguments.may_be_called_elsewhere(function, site.module):
         reviews.append(ELSEWHERE.format(function.name))
@@ -182,10 +182,6 @@ def _without_manager(
     return study.rewritten(
         site, RULE.code, message, proposal, models=models, review=review, marked=True
     )
-
-
-def _is_error(node: ast.AST) -> bool:
-    return isinstance(node, ast.Raise)
 
 
 def _kept(site: Site, study: Study, models: Iterable[Constructor]) -> Decision:

@@ -327,7 +327,7 @@ ROWS = (
         "a kind that an object keeps",
         "test_told_kinds.py::test_methods_of_an_object_ask_for_the_kind_that_it_keeps",
     ),
-    rewritten(
+    review(
         "1.4",
         "a context manager of the project's own that chooses a kind by a name",
         "goes; the options of each call ask for the name",

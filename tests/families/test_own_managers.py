@@ -178,7 +178,7 @@ def test_one_that_chooses_goes_where_the_calls_can_choose() -> None:
     assert list(after) == ["train.py"]
     assert "def states" not in text
     assert 'full_state_dict=args.kind == "full", cpu_offload=args.kind != "local"' in text
-    assert "raised an error for names of kinds" in text.replace("\n    #     ", " ")
+    assert "it raised an error: now they give shards" in text.replace("\n    #     ", " ")
     assert all(outcome.value != "left" for _, outcome in outcomes(result))
 
 

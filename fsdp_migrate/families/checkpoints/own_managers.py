@@ -116,8 +116,8 @@ def _does_nothing(statement: ast.stmt, module: Module, study: Study) -> bool:
     match statement:
         case ast.Expr(value=ast.Constant()) | ast.Import() | ast.ImportFrom() | ast.Raise():
             return True
-        case ast.Assign(targets=[ast.Name()], value=ast.Constant() | ast.Name() | ast.Attribute()):
-            return True
+        case ast.Assign(targets=targets, value=ast.Constant() | ast.Name() | ast.Attribute()):
+            return all(isinstance(target, ast.Name) for target in targets)
         case ast.If(test=test, body=body, orelse=orelse):
             inside = (_does_nothing(each, module, study) for each in (*body, *orelse))
             return _only_asks(test, module, study) and all(inside)
