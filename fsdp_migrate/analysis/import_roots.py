@@ -8,6 +8,7 @@ its package, by another as a script. What is to be imported in it must work in a
 
 from __future__ import annotations
 
+import re
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping
 from functools import cached_property
@@ -16,10 +17,11 @@ from pathlib import Path
 from fsdp_migrate.analysis.import_steps import ImportSteps, Step
 from fsdp_migrate.analysis.installed_packages import METADATA, installed_from
 from fsdp_migrate.analysis.module import Module
-from fsdp_migrate.syntax.trees import asks_for_main
+from fsdp_migrate.syntax.trees import asks_for_main, does_something
 
 MAY_START = "started by python -m"  # for all that is known
 REPOSITORY = (".git", *METADATA)
+IMPORTED = re.compile(rb"^[ \t]*(?:from|import)[ \t]+([\w.]+)", re.M)
 
 
 class Roots:
@@ -31,6 +33,7 @@ class Roots:
         self.steps, self.needed, self.is_package = imports.steps, imports.needed, imports.is_package
         self._scripts: dict[Path, bool] = {}
         self._loading: dict[Module, frozenset[Module]] = {}
+        self._beside: dict[Path, frozenset[Path]] = {}
 
     @property
     def all_needed(self) -> frozenset[Path]:
@@ -143,7 +146,10 @@ class Roots:
         """Where the name of a module starts that nothing in sight loads."""
         directory = module.path.parent
         if not _is_relative(self.steps(module)) and not self.is_package(directory):
-            return [directory]
+            # What only defines things is imported, as what lies beside it is.
+            imported = not any(map(does_something, module.source.tree.body))
+            beside = self._bases(directory) if imported else frozenset()
+            return [directory] if directory in beside else sorted(beside) or [directory]
         bases = dict.fromkeys(s.base for s in self.steps(module) if not s.relative)
         inside = [root for root in bases if directory.is_relative_to(root)]
         if not inside:  # then as the others of its package
@@ -178,6 +184,29 @@ class Roots:
                 if not step.relative:
                     importer = _first(step.base, module.path)
                     found[step.base] |= {(importer, _first(step.base, m.path)) for m in step.loads}
+        return found
+
+    def _bases(self, directory: Path) -> frozenset[Path]:
+        """Where the names start by which files in a directory are imported for sure."""
+        known = self._beside.get(directory)
+        if known is None:
+            beside = {p for p in self._imports.library.paths if p.parent == directory}
+            naming = beside | self._naming.get(directory.name.encode(), set())
+            others = filter(None, map(self._imports.load, sorted(naming)))
+            steps = (s for m in (*self._modules, *others) for s in self.steps(m))
+            sure = (s for s in steps if s.into == directory and s.sure and not s.relative)
+            known = self._beside[directory] = frozenset(step.base for step in sure)
+        return known
+
+    @cached_property
+    def _naming(self) -> Mapping[bytes, set[Path]]:
+        """The files that are not under analysis, by the parts of what they import."""
+        found: dict[bytes, set[Path]] = defaultdict(set)
+        library = self._imports.library
+        for path in library.paths:
+            for match in IMPORTED.finditer(library.read(path)):
+                for part in match[1].split(b"."):
+                    found[part].add(path)
         return found
 
     def _is_regular(self, root: Path, directory: Path) -> bool:

@@ -37,6 +37,7 @@ def _check(asked: Check) -> int:
                 edit=edit,
                 jobs=asked.jobs or session.cores(),
                 trust_rules=asked.trust_rules,
+                configs=asked.configs,
             )
     except InputError as error:
         console.problem(str(error))

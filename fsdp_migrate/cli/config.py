@@ -34,6 +34,7 @@ KEYS = frozenset(
         "rule-paths",
         "line-length",
         "partial",
+        "configs",
         "verify",
     }
 )
@@ -52,6 +53,7 @@ class Config:
     imports: ImportStyle = field(default=ImportStyle())
     formatter: str = ""  # ruff or black, if the project is set up for one
     partial: bool = True  # guards where left sites would hold a model back
+    configs: bool = True  # settings of frameworks count too
     notes: tuple[str, ...] = field(default=())
     low_bounds: tuple[str, ...] = field(default=())  # likewise, of requirements of torch
 
@@ -86,6 +88,7 @@ def load(start: Path, *, target: str | None = None) -> Config:
         imports=style.import_style(root, data),
         formatter=style.formatter(root, data),
         partial=_switch(table, "partial", pyproject, default=True),
+        configs=_switch(table, "configs", pyproject, default=True),
         notes=notes,
         low_bounds=low,
     )

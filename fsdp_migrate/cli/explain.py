@@ -17,7 +17,10 @@ from fsdp_migrate.cli.options import Explain
 from fsdp_migrate.errors import InputError
 from fsdp_migrate.planning.pages import Page, own_directories, pages
 
-PLACE = re.compile(r"(.+?\.(?:pyi?|ipynb))(?::cell (\d+))?:(\d+)(?::\d+)?")
+PLACE = re.compile(
+    r"(.+?\.(?:pyi?|ipynb|ya?ml|json|sh|bash|slurm|sbatch|env)|(?:.*/)?(?:\.env|\w+file))"
+    r"(?::cell (\d+))?:(\d+)(?::\d+)?"
+)
 
 
 class UnknownTopic(Exception):
@@ -134,7 +137,7 @@ def _explain_place(path: Path, cell: int, line: int, *, trust_rules: bool) -> in
     from fsdp_migrate.report import text
 
     try:
-        run = session.run([path], edit=False, trust_rules=trust_rules)
+        run = session.run([path], edit=False, trust_rules=trust_rules, configs=None)
     except InputError as error:
         console.problem(str(error))
         return BAD

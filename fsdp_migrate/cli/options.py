@@ -67,6 +67,13 @@ Jobs = Annotated[
         read=number(int, 1),
     ),
 ]
+Configs = Annotated[
+    bool | None,
+    option(
+        "--configs/--no-configs",
+        help="settings of frameworks, in YAML, JSON and shell scripts, too [configs]",
+    ),
+]
 TrustRules = Annotated[
     bool,
     option(
@@ -90,6 +97,7 @@ class Rewrite:
     ignore: Ignore = ()
     target: Target = None
     jobs: Jobs = None
+    configs: Configs = None
     allow_dirty: Annotated[
         bool, option("--allow-dirty", help="also change files with uncommitted changes")
     ] = False
@@ -164,6 +172,7 @@ class Check:
     ignore: Ignore = ()
     target: Target = None
     jobs: Jobs = None
+    configs: Configs = None
     min_coverage: Annotated[
         float | None,
         option(

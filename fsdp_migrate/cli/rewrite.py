@@ -44,6 +44,7 @@ def _rewrite(asked: Rewrite) -> int:
                 partial=asked.partial,
                 jobs=asked.jobs or session.cores(),
                 trust_rules=asked.trust_rules,
+                configs=asked.configs,
             )
         if asked.dry_run:
             _format(run, asked)
@@ -132,8 +133,7 @@ def exit_code(run: Run) -> int:
         return BAD
     if run.incomplete:
         return SEE
-    left = (d for d in run.result.decisions if d.outcome is Outcome.LEFT)
-    return SEE if any(d.ignored is None for d in left) else GOOD
+    return SEE if run.result.count(Outcome.LEFT) > run.result.ignored else GOOD
 
 
 def _show_patch(run: Run, asked: Rewrite) -> int:

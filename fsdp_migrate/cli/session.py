@@ -20,6 +20,7 @@ from fsdp_migrate.planning import forms, pages
 from fsdp_migrate.planning.result import NotFollowed, Problem, Result
 
 if TYPE_CHECKING:
+    from fsdp_migrate.cli.configurations import Configs
     from fsdp_migrate.cli.requirements import Floors
     from fsdp_migrate.migration.engine import Key
     from fsdp_migrate.migration.units import Unit
@@ -42,6 +43,7 @@ class Run:
     seconds: float
     trust: trust.Trust
     floors: Floors | None = None  # None: what the project requires is not looked at
+    configs: Configs | None = None  # None: there are none, or they are not looked at
 
     def without(
         self,
@@ -53,13 +55,16 @@ class Run:
         """The result of this run if some decisions are not taken, for the reasons that stand beside
         them, and forms of sites are ``passed_over``; to look at only, unless ``settle``."""
         again = self.result.again
-        assert again is not None, "no engine ran"
-        result = headroom.with_deep_stack(
-            lambda: again(refused, passed_over=passed_over, settle=settle)
-        )
+        result = Result()
+        if again is not None:  # there is something of FSDP1 in code
+            result = headroom.with_deep_stack(
+                lambda: again(refused, passed_over=passed_over, settle=settle)
+            )
         result.problems = list(dict.fromkeys([*self.result.problems, *result.problems]))
         if self.floors is not None and self.floors.key not in refused:
             self.floors.raise_in(result)
+        if self.configs is not None:
+            self.configs.decide_in(result, refused)
         return result
 
     @property
@@ -70,6 +75,8 @@ class Run:
         found = find_units(self.result.decisions)
         if self.floors is not None and any(each.done for each in self.result.requirements):
             found.append(Unit("what the project requires of torch", {self.floors.key}))
+        if self.configs is not None:
+            found += self.configs.units()
         return found
 
     @property
@@ -83,7 +90,8 @@ class Run:
     @property
     def before(self) -> dict[Path, bytes]:
         required = self.floors.before if self.floors is not None else {}
-        return {**self.found.candidates, **self.found.others, **required}
+        found = self.found
+        return {**found.candidates, **found.others, **found.configurations, **required}
 
     @property
     def notes(self) -> tuple[str, ...]:
@@ -113,6 +121,7 @@ def run(
     trust_rules: bool = False,
     home: Path | None = None,
     quiet: bool = False,
+    configs: bool | None = False,
     seen: Seen | None = None,
 ) -> Run:
     """Find, read, decide and (with ``edit``) make the new contents of everything under ``paths``.
@@ -120,7 +129,8 @@ def run(
     ``partial`` puts guards where left sites would otherwise hold a model's migration back; None is
     what the configuration says. With ``trust_rules``, or when the user's configuration says so,
     rules of the project's own run; ``home`` is the project that ``paths`` are a copy of.
-    ``quiet``: whose rules run was said.
+    ``quiet``: whose rules run was said. ``configs``: settings of frameworks count too; None is
+    what the configuration says.
     ``seen`` is what a run of the original has shown, or gets told what it is to show.
 
     Raises:
@@ -139,7 +149,10 @@ def run(
     ignored = frozenset((*ignore, *settings.ignore))
     result = Result()
     with headroom.without_collector():
-        found = search.find(paths, settings.exclude, settings.root, jobs=jobs)
+        wanted = settings.configs if configs is None else configs
+        found = search.find(
+            paths, settings.exclude, settings.root, jobs=jobs, configurations=wanted
+        )
         if found.candidates:
             result = _engine(
                 found,
@@ -164,7 +177,24 @@ def run(
             floors.raise_in(result)
             every = (*found.candidates, *found.others, *map(Path, found.library))
             floors.name_loads([path for path in every if path.suffix == ".py"], result)
-    return Run(settings, found, result, time.perf_counter() - started, word, floors)
+    configured = None
+    if found.configurations:
+        from fsdp_migrate.cli.configurations import Configs
+
+        configured = Configs.read(
+            found.configurations,
+            found.display,
+            found.root,
+            settings.line_length,
+            chosen,
+            ignored,
+            edit=edit,
+        )
+        configured.decide_in(result, {})
+        for path in found.configurations:
+            if found.display(path) in result.remarks:
+                found.commented[path] = found.configurations[path]
+    return Run(settings, found, result, time.perf_counter() - started, word, floors, configured)
 
 
 def _check_codes(codes: Sequence[str], origin: str, settings: config.Config) -> None:

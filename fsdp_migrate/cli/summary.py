@@ -26,22 +26,26 @@ def summary(run: Run) -> report.Summary:
 
 def contents(run: Run) -> dict[str, tuple[str, str]]:
     """The text of every file with sites or changes, before and after."""
+    from fsdp_migrate.configurations.secrets import masked
     from fsdp_migrate.report import standing
 
     paths = dict.fromkeys(d.site.module.path for d in run.result.decisions)
+    paths.update(dict.fromkeys(each.path for each in run.result.configured))
     paths.update(dict.fromkeys(sorted(run.result.changes)))
     found: dict[str, tuple[str, str]] = {}
     for path in paths:
         before = run.before.get(path, b"")
         after = run.result.changes.get(path, before)
         texts = [standing.text(data) or "" for data in (before, after)]
+        if path in run.found.configurations:
+            texts = [masked(text, path) for text in texts]
         found[run.found.display(path)] = (texts[0], texts[1])
     return found
 
 
 def tell_notes(run: Run) -> None:
     """What the configuration brings with it; about rules of the project's own was told before."""
-    for note in run.notes if run.result.decisions else ():
+    for note in run.notes if run.result.sites else ():
         console.note(f"note: {shown.line(note)}")
 
 

@@ -22,6 +22,7 @@ class ProjectFiles:
     joined: set[Path] = field(default_factory=set)  # of the library: what the others import
     unread: list[tuple[Path, str]] = field(default_factory=list)
     commented: dict[Path, bytes] = field(default_factory=dict)  # with comments of ours, perhaps
+    configurations: dict[Path, bytes] = field(default_factory=dict)  # no Python, with FSDP's word
     seen: int = 0
 
     @cached_property

@@ -25,9 +25,15 @@ MANY = 5_000  # files that are worth several processes
 
 
 def find(
-    paths: Sequence[Path], exclude: Sequence[str] = (), base: Path | None = None, *, jobs: int = 1
+    paths: Sequence[Path],
+    exclude: Sequence[str] = (),
+    base: Path | None = None,
+    *,
+    jobs: int = 1,
+    configurations: bool = False,
 ) -> ProjectFiles:
-    """Read every Python file under ``paths`` that could matter.
+    """Read every Python file under ``paths`` that could matter, and the ``configurations`` if they
+    are asked for.
 
     A file that is named itself is always taken. In directories, what git ignores or ``exclude``
     matches (patterns relative to ``base``) is left out. A link to a file in the same directory
@@ -35,7 +41,7 @@ def find(
     project is not read.
 
     Raises:
-        PathProblem: a path does not exist, or nothing under the paths is Python.
+        PathProblem: a path does not exist, or there is nothing to read under the paths.
     """
     absolute, refused = project_paths.accept(paths)
     parents = [p if p.is_dir() else p.parent for p in absolute]
@@ -43,12 +49,18 @@ def find(
     trees = tuple(dict.fromkeys(map(project_paths.writable_tree, absolute)))
     given = tuple(path for path in absolute if path.is_dir())
     found = ProjectFiles(root, trees, given, unread=refused)
-    walk = Walk(ignore_patterns.excluded_by_user(exclude), str(base or root), found.unread)
+    walk = Walk(
+        ignore_patterns.excluded_by_user(exclude),
+        str(base or root),
+        found.unread,
+        configurations=configurations,
+    )
     for path in absolute:
         walk.add(path)
     files = walk.files()
-    found.seen = len(files)
-    if absolute and not files and not found.unread:
+    found.configurations = walk.configurations
+    found.seen = len(files) + len(found.configurations)
+    if absolute and not found.seen and not found.unread:
         listed = ", ".join(str(path) for path in paths)
         raise PathProblem(f"{listed}: no Python files here that git does not ignore")
     rest = _read_candidates(files, found, jobs)

@@ -8,7 +8,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from fsdp_migrate.discovery import ignore_patterns
+from fsdp_migrate.discovery import configuration_files, ignore_patterns
+from fsdp_migrate.discovery.configuration_files import is_configuration
 
 if TYPE_CHECKING:  # imported where there is something to ignore
     from pathspec import GitIgnoreSpec
@@ -46,13 +47,20 @@ class Walk:
     """The Python files of directories and of explicit paths, each once, in a fixed order."""
 
     def __init__(
-        self, excluded: GitIgnoreSpec | None, base: str, unread: list[tuple[Path, str]]
+        self,
+        excluded: GitIgnoreSpec | None,
+        base: str,
+        unread: list[tuple[Path, str]],
+        *,
+        configurations: bool = False,
     ) -> None:
         self._excluded = excluded
         self._base = base
         self._unread = unread
         self._files: dict[str, str] = {}  # real path -> the path it is shown by
         self._links: dict[str, str] = {}
+        self._looks_for_configurations = configurations
+        self.configurations: dict[Path, bytes] = {}  # those that have the word
 
     def add(self, path: Path) -> None:
         shown = str(path)
@@ -62,6 +70,8 @@ class Walk:
                 self._files.setdefault(real + file[len(shown) :], file)
         elif _is_python(path):
             self._files.setdefault(real, shown)
+        elif self._looks_for_configurations and is_configuration(path.name):
+            self._configuration(shown)
         else:
             self._unread.append((path, "is not a Python file"))
 
@@ -89,13 +99,27 @@ class Walk:
                 if entry.is_dir(follow_symlinks=False):
                     if entry.name not in SKIPPED and not self._left_out(entry.path, specs, "/"):
                         below.append((entry.path, specs))
-                elif not entry.name.endswith(SUFFIXES) or self._left_out(entry.path, specs):
+                elif not entry.name.endswith(SUFFIXES):
+                    looked_for = self._looks_for_configurations and is_configuration(entry.name)
+                    if looked_for and entry.is_file(follow_symlinks=False):
+                        self._configuration(entry.path, specs)
+                elif self._left_out(entry.path, specs):
                     continue
                 elif entry.is_file(follow_symlinks=False):
                     yield entry.path
                 elif entry.is_symlink():
                     self._link(entry.path, real_top)
             stack += reversed(below)
+
+    def _configuration(self, path: str, specs: ignore_patterns.Specs | None = None) -> None:
+        """Keep a configuration that has the word; what is ignored is asked last, being dearer."""
+        try:
+            data = configuration_files.contents(path)
+        except OSError as error:
+            self._unread.append((Path(path), error.strerror or str(error)))
+            return
+        if data is not None and (specs is None or not self._left_out(path, specs)):
+            self.configurations[Path(path)] = data
 
     def _link(self, path: str, real_top: str) -> None:
         """Follow a link to a file in the same tree; leave out every other link."""

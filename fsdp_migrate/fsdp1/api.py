@@ -323,6 +323,15 @@ def is_fsdp2_class(qualified: str) -> bool:
     return qualified in _FSDP2_CLASS
 
 
+def same_names(qualified: str) -> tuple[str, ...]:
+    """The dotted paths of what one names, that one first: ``FSDPModule`` has several."""
+    return (
+        (qualified, *sorted(_FSDP2_CLASS - {qualified}))
+        if is_fsdp2_class(qualified)
+        else (qualified,)
+    )
+
+
 _FSDP2_CLASS: Final = frozenset(
     f"{package}.FSDPModule"
     for package in (

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import itertools
 from collections.abc import Iterator
 
 from fsdp_migrate.analysis.flow import Definition, access_path
@@ -13,6 +14,8 @@ from fsdp_migrate.fsdp1 import api as fsdp1
 from fsdp_migrate.fsdp1 import declared
 from fsdp_migrate.syntax import conditions
 from fsdp_migrate.syntax.kinds import method_of
+from fsdp_migrate.syntax.scopes import Scope
+from fsdp_migrate.syntax.trees import DEFINITIONS
 
 
 def is_taken_for_model(node: ast.expr, module: Module, tracer: Tracer) -> bool:
@@ -130,9 +133,22 @@ def _may_be_same(given: ast.expr, node: ast.expr, path: str, module: Module) -> 
 
 
 def definitions(node: ast.expr, module: Module) -> frozenset[Definition]:
-    """The definitions that reach a use of a name or dotted path in its own scope."""
-    scope = module.table.scope_of(node).home()
-    return module.flow(scope).reaching.get(node, frozenset())
+    """The definitions that reach a use of a name or dotted path in its own scope; of a name that
+    a lambda or a function inside of another takes from there, all that are there."""
+    scope = module.table.scope_of(node)
+    found = module.flow(scope.home()).reaching.get(node)
+    if found is None and isinstance(node, ast.Name) and scope.is_free(node.id):
+        owner = scope.lookup(node.id)
+        if owner is not None and _runs_inside(scope, owner):
+            every = module.flow(owner).definitions
+            return frozenset(d for d in every if d.path == node.id)
+    return found or frozenset()
+
+
+def _runs_inside(scope: Scope, owner: Scope) -> bool:
+    """Whether a name's owner is a function, or lambdas alone stand between the two."""
+    around = itertools.takewhile(lambda each: each is not owner, scope.outwards())
+    return owner.is_function or all(not isinstance(s.node, DEFINITIONS) for s in around)
 
 
 def _is_model_argument(call: ast.Call, path: str) -> bool:

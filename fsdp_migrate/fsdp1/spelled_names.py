@@ -24,24 +24,32 @@ def strings(module: Module) -> Iterator[Site]:
         if "_f" not in text:  # as all of them have, and hardly anything else
             continue
         found = next((name for name in WRAPPER_NAMES if name in text), None)
-        if found is None or is_docstring(module, constant) or _is_prose(text):
+        around = table.parents[constant]
+        is_prose = _is_message(around) if isinstance(around, ast.JoinedStr) else _is_prose(text)
+        if found is None or is_docstring(module, constant) or is_prose:
             continue
         yield Site(Construct(ConstructKind.STRING, found), module, constant, constant)
 
 
-def _is_prose(text: str) -> bool:
+def _is_message(text: ast.JoinedStr) -> bool:
+    """Whether an f-string is for people, ``f"model._flat_param on {device}: {size}"``: a name that
+    is put together has no spaces in it."""
+    parts = [n.value if isinstance(n, ast.Constant) else "x" for n in text.values]
+    return _is_prose("".join(map(str, parts)), words=2)
+
+
+def _is_prose(text: str, words: int = 4) -> bool:
     """Whether a text is a sentence, such as a message or the help of an option: no name, no
     pattern of names, and no code."""
-    if len(text.split()) < WORDS or "\\" in text:
+    if len(text.split()) < words or "\\" in text:
         return False
     try:
-        ast.parse(text.strip())
+        body = ast.parse(text.strip()).body
     except (SyntaxError, ValueError):
         return True
-    return False
+    return all(isinstance(s, ast.AnnAssign) and s.value is None for s in body)  # "name: value"
 
 
-WORDS = 4  # of a sentence, at least
 COMMAND = Construct.parse("notebook command")
 
 

@@ -180,11 +180,21 @@ class Ways:
         """Why an expression may be what is ``wanted``; an empty text if it is not."""
         if self.tracer.told(node, module) is False or self.others.search(last_name(node)):
             return ""
-        # Values come in no order.
-        for origin, where in sorted(self._origins(node, module), key=_place):
-            if self.carry(origin, where, DEEPEST):
-                return reason(origin)
+        asked = [(node, False), *((holder, True) for holder in self._holders(node, module))]
+        for each, taken in asked:
+            # Values come in no order.
+            for origin, where in sorted(self._origins(each, module), key=_place):
+                if self.carry(origin, where, DEEPEST, taken=taken):
+                    return reason(origin)
         return ""
+
+    def _holders(self, node: ast.expr, module: Module) -> Iterator[ast.expr]:
+        """What a path that is read as it is written leads through, up to what is ``wanted``."""
+        while self.by_text and _is_path(node) and isinstance(node, (ast.Attribute, ast.Subscript)):
+            node = node.value
+            if self.others.search(last_name(node)) or self.wanted(node, module):
+                return
+            yield node
 
     def _origins(self, node: ast.expr, module: Module) -> list[Origin]:
         """The expressions of which nothing is known that make what an expression is."""

@@ -37,7 +37,7 @@ from fsdp_migrate.families.parameters.parameter_owners import (
     with_holders,
 )
 from fsdp_migrate.families.training_loop import early_optimizers
-from fsdp_migrate.families.wrapping import stored_models
+from fsdp_migrate.families.wrapping import sharded_parts, stored_models
 from fsdp_migrate.families.wrapping.module_values import LIBRARIES
 from fsdp_migrate.fsdp1 import api as fsdp1
 from fsdp_migrate.fsdp1 import (
@@ -184,12 +184,68 @@ def _holders(
         if why := holders.made_of(node, module):
             if not _is_holder(study, node, module):
                 yield node, why
+        elif why := _given(attribute, module, study, holders):
+            yield node, why
         elif attribute.attr in STATES and unseen_models.may_be_anything(node, module, study):
             yield node, ANYTHING if attribute.attr == "state_dict" else LOADED
     for call in model_attributes.calls_about_states(study.tracer, module):
         for node in given_arguments(call):
             if why := holders.made_of(node, module):
                 yield call, why
+
+
+def _given(attribute: ast.Attribute, module: Module, study: Study, holders: unfollowed.Ways) -> str:
+    """Why what something is asked for may be that of a model that it was given."""
+    node = attribute.value
+    if why := _given_to_parts(node, module, study, holders):
+        return why
+    return _given_elsewhere(node, module, study) if attribute.attr in STATES else ""
+
+
+def _given_to_parts(node: ast.expr, module: Module, study: Study, holders: unfollowed.Ways) -> str:
+    """Why a module that is made of others may have a sharded one in it: ``Box(passed(model))``."""
+    if _is_holder(study, node, module) or study.traced(node, module):
+        return ""
+    asked = [(node, module)]
+    known: set[ast.AST] = set()
+    while asked:
+        for value in study.values(*asked.pop()):
+            if value.node in known or not isinstance(value, (Display, Made)):
+                continue
+            known.add(value.node)
+            is_module = isinstance(value, Display) or _is_module(value.callee, study)
+            for given in _parts_given(value.node) if is_module else ():
+                why = unfollowed.made_of_model(given, value.module, study.tracer)
+                if why := why or holders.made_of(given, value.module):
+                    return why
+                asked.append((given, value.module))
+    return ""
+
+
+def _given_elsewhere(node: ast.expr, module: Module, study: Study) -> str:
+    """Why an object of a class that nobody here reads may have a model in its state: it is given
+    one, or one is stored in it."""
+    if unfollowed.OTHER_OBJECTS.search(last_name(node)):
+        return ""
+    for value in study.values(node, module):
+        callee = value.callee if isinstance(value, Made) else None
+        if not isinstance(callee, External) or not _is_outside(callee, study):
+            continue
+        given = (study.traced(each, value.module) for each in _parts_given(value.node))
+        if any(given) or sharded_parts.stored_in(value.node, study):
+            name = callee.name.rpartition(".")[2]
+            return f"what {name}() does with a model is not followed"
+    return ""
+
+
+def _parts_given(node: ast.AST) -> list[ast.expr]:
+    """What a call or a list that is written out is given."""
+    match node:
+        case ast.Call():
+            return given_arguments(node)
+        case ast.List(elts=given) | ast.Tuple(elts=given) | ast.Dict(values=given):
+            return given
+    return []
 
 
 def _is_self_of_model(study: Study, node: ast.expr, module: Module) -> bool:
@@ -258,13 +314,16 @@ def _is_out_of_sight(function: ast.expr, module: Module, study: Study) -> bool:
     """Whether nothing is known of a function: it may be the project's own, in a file that is not
     in the given paths, or in a package that is not there."""
     values = study.values(function, module)
-    own = study.project.packages
     return bool(values) and all(
-        (root := value.name.partition(".")[0]) in own or root not in KNOWN
-        if isinstance(value, External)
-        else isinstance(value, Unknown)
+        _is_outside(value, study) if isinstance(value, External) else isinstance(value, Unknown)
         for value in values
     )
+
+
+def _is_outside(value: External, study: Study) -> bool:
+    """Whether a function or class is of a package that is not there, and that no rule knows."""
+    root = value.name.partition(".")[0]
+    return root in study.project.packages or root not in KNOWN
 
 
 def _asked(module: Module, study: Study) -> Iterator[ast.expr]:

@@ -104,6 +104,7 @@ class Constructor:
     own_states: frozenset[str] = frozenset()  # state_dict, load_state_dict: that it has itself
     is_wrong: bool = False  # FSDP1 itself refuses it, or FSDP2 has nothing like it
     is_context: bool = False  # enable_wrap(wrapper_cls=FSDP, ...), the arguments of wrap()
+    is_function: bool = False  # a partial that becomes a function of the model
     wholes: frozenset[Constructor] = frozenset()  # of models that its own may be a part of
     dictionary: KeywordDictionary | None = None  # that has some of its arguments
     spread: ast.expr | None = None  # of ``**spread``, if a function makes that dictionary
@@ -156,7 +157,8 @@ class Constructor:
         if self.made_at and not self.keeps_class:
             given = ((first_argument(call), module) for call, module in self.made_at)
             return [Wrapped(model, module) for model, module in given if model is not None]
-        return [Wrapped(self.wrapped, self.module)] if self.has_module else []
+        is_given = self.has_module or self.is_function
+        return [Wrapped(self.wrapped, self.module)] if is_given else []
 
     def may_lack(self, argument: str) -> bool:
         """Whether a condition decides whether it has an argument."""
@@ -226,7 +228,7 @@ class Constructor:
     @property
     def has_module(self) -> bool:
         """Whether the module that it wraps is written at the call, as of a partial it is not."""
-        return "module" in self.arguments
+        return "module" in self.arguments and not self.is_function
 
 
 def is_none(node: ast.AST) -> bool:

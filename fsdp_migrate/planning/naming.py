@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from fsdp_migrate.analysis.module import Module
+from fsdp_migrate.fsdp1.api import same_names
 from fsdp_migrate.planning.edits import Import
 from fsdp_migrate.syntax.kinds import of_kind
 from fsdp_migrate.syntax.scopes import Scope
@@ -95,7 +96,8 @@ class Namer:
     def from_import(self, module: Module, source: str, name: str, near: ast.AST) -> Import:
         """How ``source.name`` is written at ``near``; an import that is in place is reused."""
         scope = module.table.scope_of(near)
-        present = _visible(module, near, f"{source}.{name}")
+        names = (_visible(module, near, q) for q in same_names(f"{source}.{name}"))
+        present = next(filter(None, names), "")
         if present:
             return Import(module, "", "", present, near)
         if not any(b.qualified.startswith(f"{source}.") for b in module.table.imports):

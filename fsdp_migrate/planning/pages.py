@@ -37,12 +37,14 @@ class Block:
     """One example of a page, or one source that a rule keeps.
 
     ``facts`` are what is said of it (``Outcome: review``). ``sources`` is its code by what stands
-    above it: ``Before``, ``After``, ```models.py` before``, or nothing.
+    above it: ``Before``, ``After``, ```models.py` before``, or nothing. ``languages`` are those of
+    its code: ``python``, or ``yaml``, ``json`` and ``sh`` of configurations.
     """
 
     title: str
     facts: dict[str, str]
     sources: dict[str, str]
+    languages: set[str]
 
 
 @dataclass(frozen=True)
@@ -200,7 +202,7 @@ def _blocks(text: str) -> dict[str, list[Block]]:
         elif token.type == "inline" and heading:
             section = token.content if heading == "h2" else section
             if heading == "h3" and section in found:
-                found[section].append(Block(token.content, {}, {}))
+                found[section].append(Block(token.content, {}, {}, set()))
             heading = label = ""
         elif section not in found or not found[section]:
             continue
@@ -210,6 +212,7 @@ def _blocks(text: str) -> dict[str, list[Block]]:
             label = token.content.removesuffix(":")
         elif token.type == "fence":
             found[section][-1].sources[label] = token.content
+            found[section][-1].languages.add(token.info.strip())
     return found
 
 

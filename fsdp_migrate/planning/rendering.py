@@ -216,11 +216,11 @@ def _pairs(plan: ShardPlan) -> list[Code]:
 
 
 def _loop(plan: ShardPlan, fully_shard: str, arguments: list[Code]) -> list[Code]:
-    lines: list[Code] = []
     if plan.walk is not None:
         return _walk(plan, fully_shard, arguments)
     if plan.targets is None and not plan.batch_norm:
-        return lines
+        return []
+    policy = plan.targets.unless_none if plan.targets is not None else None
     wanted = plan.targets.variable if plan.targets is not None else ""
     name = wanted or plan.fresh("module")
     bracketed = plan.targets is not None and plan.targets.in_brackets
@@ -228,18 +228,18 @@ def _loop(plan: ShardPlan, fully_shard: str, arguments: list[Code]) -> list[Code
     call = code("{f}({args})", f=fully_shard, args=join(", ", [unit, *arguments]))
     if plan.batch_norm:
         shared = [a for a in arguments if not a.preview().startswith("mp_policy=")]
-        return [*lines, *_loop_with_batch_norm(plan, fully_shard, name, call, shared)]
+        return _unless_none(policy, _loop_with_batch_norm(plan, fully_shard, name, call, shared))
     targets = present(plan.targets)
     test = _below_root(targets, name, plan)
-    if targets.by_class:
+    if targets.by_class or targets.counts:
         template = "for {v} in reversed(list({m}.modules())):\n    if {test}:\n        {call}"
-        return [*lines, code(template, v=name, m=plan.model, test=test, call=call)]
+        loop = code(template, v=name, m=plan.model, test=test, call=call)
+        return [loop] if targets.by_class else _unless_none(policy, [loop])
     units = plan.fresh("units")
     select = "{u} = [{v} for {v} in {m}.modules() if {test}]"
-    lines.append(code(select, u=units, v=name, m=plan.model, test=test))
+    selected = code(select, u=units, v=name, m=plan.model, test=test)
     shard = "for {v} in reversed({u}):\n    {call}"
-    lines.append(code(shard, v=name, u=units, call=call))
-    return lines
+    return _unless_none(policy, [selected, code(shard, v=name, u=units, call=call)])
 
 
 def _walk(plan: ShardPlan, fully_shard: str, arguments: list[Code]) -> list[Code]:
@@ -256,7 +256,7 @@ def _walk(plan: ShardPlan, fully_shard: str, arguments: list[Code]) -> list[Code
             "c": code("{f}({a})", f=fully_shard, a=join(", ", [code(name), *arguments])),
         }
         lines.append(Code("for {v} in {u}({m}, {n}):\n    {c}", parts))
-        return _unless_none(plan, lines)
+        return _unless_none(_walked_or_none(plan), lines)
     if plan.batch_norm:
         shared = [a for a in arguments if not a.preview().startswith("mp_policy=")]
         norm_policy, define = _batch_norm_policy(plan)
@@ -285,17 +285,21 @@ def _walk(plan: ShardPlan, fully_shard: str, arguments: list[Code]) -> list[Code
         policy = code(either)
     shard = plan.support("shard_by_policy")
     lines.append(code("{f}({a})", f=shard, a=join(", ", [plan.model, policy, *arguments])))
-    return _unless_none(plan, lines)
+    return _unless_none(_walked_or_none(plan), lines)
 
 
-def _unless_none(plan: ShardPlan, lines: list[Code]) -> list[Code]:
-    """Statements that use a policy, where it may be that there is none."""
-    if not plan.walk_may_be_none:
+def _walked_or_none(plan: ShardPlan) -> Code | None:
+    return plan.walk if plan.walk_may_be_none else None
+
+
+def _unless_none(policy: Code | None, lines: list[Code]) -> list[Code]:
+    """Statements that use a policy, if it is one that may be none."""
+    if policy is None:
         return lines
-    return [code("if {p} is not None:\n    {l}", p=present(plan.walk), l=_nested(lines))]
+    return [code("if {p} is not None:\n    {l}", p=policy, l=nested(lines))]
 
 
-def _nested(lines: list[Code]) -> Code:
+def nested(lines: list[Code]) -> Code:
     """Statements as they stand in a block."""
     return join("\n    ", [_indented(line) for line in set_apart(lines)])
 

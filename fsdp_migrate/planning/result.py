@@ -11,6 +11,7 @@ from fsdp_migrate.planning.outcome import Outcome, place
 
 if TYPE_CHECKING:
     from fsdp_migrate.planning.model import Decision
+    from fsdp_migrate.syntax.suppressions import Ignore, Remarks
 
 
 @dataclass(frozen=True)
@@ -60,6 +61,27 @@ class NotFollowed:
 
 
 @dataclass(frozen=True)
+class Configured:
+    """A setting in a configuration and how it ended. Lines and columns count from 1."""
+
+    path: Path
+    display: str
+    line: int
+    column: int
+    width: int
+    end_line: int
+    code: str
+    outcome: Outcome
+    name: str
+    message: str
+    help: str
+    source: str  # the line that it begins on
+    held: bool = False  # left because of others of the same run
+    ignore: Ignore | None = None  # the comment that ignores it
+    ignoring: str = ""  # the code of that comment that counted
+
+
+@dataclass(frozen=True)
 class HeldBack:
     """How many sites wait until all of some places are settled."""
 
@@ -76,9 +98,21 @@ class Result:
     requirements: list[Requirement] = field(default_factory=list)
     not_followed: list[NotFollowed] = field(default_factory=list)
     held_back: list[HeldBack] = field(default_factory=list)
+    configured: list[Configured] = field(default_factory=list)  # settings of frameworks
+    remarks: dict[str, Remarks] = field(default_factory=dict)  # comments of files without Python
     modules: int = 0
     proposed: list[Decision] = field(default_factory=list)  # before anything was deselected
     again: Callable[..., Result] | None = field(default=None, repr=False)  # without some decisions
 
     def count(self, outcome: Outcome) -> int:
-        return sum(d.outcome is outcome for d in self.decisions)
+        decided = sum(d.outcome is outcome for d in self.decisions)
+        return decided + sum(c.outcome is outcome for c in self.configured)
+
+    @property
+    def sites(self) -> int:
+        return len(self.decisions) + len(self.configured)
+
+    @property
+    def ignored(self) -> int:
+        decided = sum(d.ignored is not None for d in self.decisions)
+        return decided + sum(c.ignore is not None for c in self.configured)

@@ -47,6 +47,9 @@ __all__ = [
 CODE = re.compile(r"FSDP\d{3}")
 
 
+PYTHON = "python"
+
+
 class RuleError(InputError):
     """A rule file is not what a rule must be. The message names the file."""
 
@@ -101,6 +104,7 @@ class Example:
     outcome: Outcome = Outcome.REWRITTEN
     files: Mapping[str, tuple[str, str]] = field(default_factory=dict)  # path -> before, after
     support: tuple[str, ...] = ()  # support module functions the result uses
+    language: str = PYTHON
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -110,6 +114,7 @@ class Keep:
     title: str
     source: str
     left: bool = False  # an FSDP1 site that is left, as opposed to no site at all
+    language: str = PYTHON
 
 
 # Of a site and the study it is part of, which knows rules and so cannot be named here.
@@ -135,15 +140,34 @@ class LoadedRule:
     def examples(self) -> Sequence[Example]:
         if not pages.has_file(self.path):
             return self.module.EXAMPLES  # type: ignore[no-any-return]
+        return [each for each in self.all_examples if each.language == PYTHON]
+
+    @cached_property
+    def all_examples(self) -> Sequence[Example]:
+        """Those about configurations included."""
+        if not pages.has_file(self.path):
+            return self.examples
         return [_example(block) for block in pages.page_of(self.path).blocks[pages.EXAMPLES]]
 
     @cached_property
     def keep(self) -> Sequence[Keep]:
         if not pages.has_file(self.path):
             return self.module.KEEP  # type: ignore[no-any-return]
+        return [each for each in self.all_keeps if each.language == PYTHON]
+
+    @cached_property
+    def all_keeps(self) -> Sequence[Keep]:
+        """Those about configurations included."""
+        if not pages.has_file(self.path):
+            return self.keep
         blocks = pages.page_of(self.path).blocks[pages.KEEPS]
         return [
-            Keep(title=block.title, source=block.sources[""], left="Outcome" in block.facts)
+            Keep(
+                title=block.title,
+                source=block.sources[""],
+                left="Outcome" in block.facts,
+                language=_language(block),
+            )
             for block in blocks
         ]
 
@@ -162,7 +186,13 @@ def _example(block: pages.Block) -> Example:
             for name in further
         },
         support=tuple(name for name in facts.get("Support", "").split(", ") if name),
+        language=_language(block),
     )
+
+
+def _language(block: pages.Block) -> str:
+    """The language of a block's first source; further files have suffixes of their own."""
+    return PYTHON if PYTHON in block.languages else next(iter(sorted(block.languages)), PYTHON)
 
 
 @dataclass

@@ -38,15 +38,18 @@ class Targets:
     """Which submodules become units of their own.
 
     ``predicate`` gives the test for a loop variable; ``by_class`` says it only looks at the
-    module's class, which sharding its children does not change.
+    module's class, which sharding its children does not change; ``counts``, that it counts the
+    parameters that these have left, so that it is asked while they are sharded.
     """
 
     predicate: Predicate
     by_class: bool = True
+    counts: bool = False
     variable: str = ""  # the loop variable the predicate would like
     may_be_root: bool = True  # whether the predicate can hold for the root, which is sharded last
     asks_root: bool = False  # whether the predicate has to be asked for the root as well
     classes: ast.expr | None = None  # the classes it asks for, when they are written out here
+    unless_none: Code | None = None  # the policy that may be none
     in_brackets: bool = False  # lists of modules may be among them, which older releases refuse
 
 
@@ -89,6 +92,7 @@ class ShardPlan:
     from_rank0: bool = False  # only rank 0 has the weights
     is_bare: bool = False  # a container without a forward: its units are sharded, each a root
     unit_classes: Code | None = None  # how the classes of the units are written in the loop
+    size_tests: dict[ast.AST, str] = field(default_factory=dict)  # functions, by their policies
     behind: ast.stmt | None = None  # the later statement behind which the model is sharded
     parts_elsewhere: bool = False  # other calls shard parts with the same arguments
     further: list[Site] = field(default_factory=list)  # sites that arguments brought up
@@ -188,6 +192,9 @@ class ShardPlan:
         if self.place is not None:
             self._model, self.hoisted = code("model"), False
             self.proposal.elsewhere = (self.constructor.reference, *self.place)
+            return
+        if self.constructor.is_function:
+            self._model, self.hoisted = code(self.fresh("model")), False
             return
         self._model = code("{m}", m=ast.unparse(wrapped))
         if access_path(wrapped) is None:

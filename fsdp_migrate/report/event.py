@@ -10,9 +10,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from fsdp_migrate import shown
-from fsdp_migrate.fsdp1.construct import Construct
+from fsdp_migrate.fsdp1.construct import Construct, ConstructKind
 from fsdp_migrate.planning.outcome import Outcome, place
-from fsdp_migrate.planning.result import HeldBack, NotFollowed, Problem, Requirement, Result
+from fsdp_migrate.planning.result import (
+    Configured,
+    HeldBack,
+    NotFollowed,
+    Problem,
+    Requirement,
+    Result,
+)
 
 if TYPE_CHECKING:
     from fsdp_migrate.planning.model import Decision
@@ -138,8 +145,8 @@ def _coverage(found: Sequence[Event]) -> Coverage:
 
 
 def events(result: Result) -> list[Event]:
-    """The decisions of a run in the order of files and lines."""
-    return [_event(decision) for decision in result.decisions]
+    """The decisions of a run in the order of files and lines, those about configurations last."""
+    return [*map(_event, result.decisions), *map(_event_of_setting, result.configured)]
 
 
 def printable(found: Iterable[Event]) -> list[Event]:
@@ -237,20 +244,39 @@ def _event(decision: Decision) -> Event:
     )
 
 
+def _event_of_setting(found: Configured) -> Event:
+    return Event(
+        path=found.display,
+        line=found.line,
+        column=found.column,
+        width=found.width,
+        code=found.code,
+        outcome=found.outcome,
+        construct=Construct(ConstructKind.NAME, found.name),
+        message=found.message,
+        help=found.help,
+        source=found.source,
+        held=found.held,
+        ignored=found.ignore is not None,
+        end_line=found.end_line,
+    )
+
+
 def summary(result: Result) -> Summary:
     """What the result alone tells.
 
     Where everything stays FSDP1, it does not matter what is not followed.
     """
     number = len(result.decisions)
+    stay = sum(d.outcome is Outcome.LEFT for d in result.decisions)
     return Summary(
-        sites=number,
+        sites=result.sites,
         rewritten=result.count(Outcome.REWRITTEN),
         review=result.count(Outcome.REVIEW),
         left=result.count(Outcome.LEFT),
-        ignored=sum(d.ignored is not None for d in result.decisions),
+        ignored=result.ignored,
         problems=tuple(result.problems),
         requirements=tuple(result.requirements),
-        not_followed=tuple(result.not_followed) if result.count(Outcome.LEFT) < number else (),
+        not_followed=tuple(result.not_followed) if stay < number else (),
         held_back=tuple(result.held_back),
     )

@@ -34,6 +34,11 @@ def standing(result: Result, files: Mapping[str, bytes]) -> tuple[list[Remark], 
             first, _ = suppressions.of(site.module.source).logical_line(site.position[0])
             for line in (first, site.statement.lineno):
                 left.add((site.module.display, decision.code, line))
+    for found in result.configured:
+        if found.ignore is not None:
+            used[found.display, found.ignore.line, found.ignore.column].add(found.ignoring)
+        elif found.outcome is Outcome.LEFT:
+            left.add((found.display, found.code, found.line))
     broken = {problem.display for problem in result.problems}
     markers: list[Remark] = []
     unused: list[Remark] = []
@@ -42,7 +47,8 @@ def standing(result: Result, files: Mapping[str, bytes]) -> tuple[list[Remark], 
         if whole is None or path in broken:
             continue
         try:
-            said = suppressions.read(whole)
+            known = result.remarks.get(path)
+            said = suppressions.read(whole) if known is None else known
         except (tokenize.TokenError, SyntaxError):
             continue
         lines = whole.split("\n")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from fsdp_migrate import shown as printable
+from fsdp_migrate.discovery.configuration_files import is_configuration
 from fsdp_migrate.discovery.walk import SUFFIXES
 from fsdp_migrate.planning.outcome import Outcome
 from fsdp_migrate.report.event import Event, Remark, Summary, by_file
@@ -168,10 +169,15 @@ def files(total: Summary) -> list[str]:
         parts.append(f"{len(total.changed)} {plural('file', len(total.changed))} changed")
     if total.created:
         parts.append(f"{', '.join(total.created)} added")
-    untouched = total.files - sum(name.endswith(SUFFIXES) for name in total.changed)
+    untouched = total.files - sum(map(_is_read, total.changed))
     if parts and untouched > 0:
         parts.append(f"{untouched} untouched")
     return [f"{', '.join(parts)}{f'{total.seconds:.1f} s':>10}"] if parts else []
+
+
+def _is_read(name: str) -> bool:
+    """Whether a file is one of those that runs look for."""
+    return name.endswith(SUFFIXES) or is_configuration(name.rpartition("/")[2])
 
 
 def counts(total: Summary) -> str:

@@ -133,8 +133,7 @@ def plan_edits(module: Module, edits: Sequence[Edit]) -> EditPlan:
             case RemoveImport():
                 pass  # the import plan's business
             case MoveStatement():
-                plan.statements[edit.node].departs = True
-                plan.statements[edit.after].arrivals.append(edit.node)
+                _move(edit, plan, module)
             case Mark():
                 marked.append((_own_line(module, edit.node), edit))
             case Import():
@@ -146,6 +145,16 @@ def plan_edits(module: Module, edits: Sequence[Edit]) -> EditPlan:
         if (_preceding(module, place), mark.comment) not in said:
             plan.statements[_staying(module, place, plan)].marks.append(mark)
     return plan
+
+
+def _move(edit: MoveStatement, plan: EditPlan, module: Module) -> None:
+    """Note a move: two may name one statement, and what is moved to one place keeps its order."""
+    arrivals = plan.statements[edit.after].arrivals
+    if plan.statements[edit.node].departs and edit.node not in arrivals:
+        line = module.position(edit.node)[0]
+        raise EditError(f"two rules move the statement at line {line}")
+    plan.statements[edit.node].departs = True
+    arrivals[:] = sorted({*arrivals, edit.node}, key=lambda s: s.lineno)
 
 
 def _staying(module: Module, statement: ast.stmt, plan: EditPlan) -> ast.stmt:

@@ -66,7 +66,14 @@ def statements(new: Code, lookup: Lookup, module: cst.Module) -> list[Line]:
         assert isinstance(first, (cst.SimpleStatementLine, cst.BaseCompoundStatement))
         leading = (*parsed.header, *getattr(first, "leading_lines", ()))
         body[0] = first.with_changes(leading_lines=leading)
-    return body
+    return [_without_spaces_above(line) for line in body]
+
+
+def _without_spaces_above(line: Line) -> Line:
+    """A statement whose empty lines above are not indented."""
+    above = getattr(line, "leading_lines", ())
+    kept = [e if e.comment is not None else e.with_changes(indent=False) for e in above]
+    return line.with_changes(leading_lines=kept) if above else line
 
 
 def _in_file_style(text: str, module: cst.Module) -> str:

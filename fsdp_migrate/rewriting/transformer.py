@@ -147,7 +147,10 @@ class Editor(cst.CSTTransformer):
         if own and not getattr(result, "lpar", ()):
             result = result.with_changes(lpar=updated.lpar, rpar=updated.rpar)
         elif not isinstance(node, ast.Call) or not isinstance(result, cst.Call):
-            result = template.parenthesized(result) if _is_operand(self.module, node) else result
+            binds = _is_operand(self.module, node)
+            if not binds and isinstance(result, (cst.Lambda, cst.IfExp)):
+                binds = _is_in_choice(self.module, node)
+            result = template.parenthesized(result) if binds else result
         self.new.add(result)
         self.replaced.append(node)
         return result
@@ -462,9 +465,22 @@ def _alone(small: cst.BaseSmallStatement) -> cst.SimpleStatementLine:
     return cst.SimpleStatementLine([small.with_changes(semicolon=cst.MaybeSentinel.DEFAULT)])
 
 
+OPERATORS = (ast.BinOp, ast.BoolOp, ast.UnaryOp, ast.Compare, ast.Attribute, ast.Await)
+
+
 def _is_operand(module: Module, node: ast.AST) -> bool:
     """Whether ``node`` stands where a looser expression would need parentheses."""
+    match module.table.parents.get(node):
+        case ast.Call(func=first) | ast.Subscript(value=first):
+            return first is node
+        case parent:
+            return isinstance(parent, OPERATORS)
+
+
+def _is_in_choice(module: Module, node: ast.AST) -> bool:
+    """Whether a lambda or a conditional expression in the place of ``node`` would go on: it stands
+    in front of an ``else``, or in a comprehension."""
     parent = module.table.parents.get(node)
-    return isinstance(
-        parent, (ast.BinOp, ast.BoolOp, ast.UnaryOp, ast.Compare, ast.Attribute, ast.Await)
-    ) or (isinstance(parent, ast.Call) and parent.func is node)
+    if isinstance(parent, ast.IfExp):
+        return node is not parent.orelse
+    return isinstance(parent, ast.comprehension)

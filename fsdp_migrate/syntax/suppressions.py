@@ -14,7 +14,7 @@ import itertools
 import re
 import tokenize
 from bisect import bisect_right
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary
@@ -178,7 +178,26 @@ def read(text: str) -> Remarks:
             strings = strings and token.type == tokenize.STRING
             code += (row, token.end[0])
     head = next((first for n, (first, _, s) in enumerate(logical) if n or not s), None)
-    lines = sorted(set(code))
+    found = [(token.start[0], token.start[1] + 1, token.string) for token in comments]
+    said = of_comments(found, alone, sorted(set(code)), head)
+    return replace(
+        said,
+        first_lines=tuple(first for first, _, _ in logical),
+        last_lines=tuple(last for _, last, _ in logical),
+    )
+
+
+def of_comments(
+    comments: Sequence[tuple[int, int, str]],
+    alone: Collection[int],
+    lines: Sequence[int],
+    head: int | None,
+) -> Remarks:
+    """What comments say to us, in any language that begins them with ``#``.
+
+    Each has its line, its column and its text; those ``alone`` have nothing else on their line.
+    ``lines`` have something that is none, in order; ``head`` is the first of them that counts.
+    """
 
     def target(row: int) -> int:
         """The line a comment speaks of."""
@@ -190,9 +209,8 @@ def read(text: str) -> Remarks:
 
     ignores: list[Ignore] = []
     markers: list[Marker] = []
-    for token in comments:
-        row, column = token.start[0], token.start[1] + 1
-        for ignore in _ignores(token.string):
+    for row, column, text in comments:
+        for ignore in _ignores(text):
             placed = replace(ignore, line=row, column=column + ignore.column)
             if ignore.target < 0:  # for the file
                 at_top = row in alone and (head is None or row < head)
@@ -204,17 +222,12 @@ def read(text: str) -> Remarks:
             else:
                 placed = replace(placed, target=target(row))
             ignores.append(placed)
-        marker = _MARKER.match(token.string)
+        marker = _MARKER.match(text)
         if marker is not None:
-            parts = [marker[2], *_continued(row, {c.start[0]: c.string for c in comments})]
+            parts = [marker[2], *_continued(row, {line: said for line, _, said in comments})]
             sentence = " ".join(part.strip() for part in parts)
-            markers.append(Marker(row, column, token.string, marker[1], sentence, target(row)))
-    return Remarks(
-        tuple(ignores),
-        tuple(markers),
-        tuple(first for first, _, _ in logical),
-        tuple(last for _, last, _ in logical),
-    )
+            markers.append(Marker(row, column, text, marker[1], sentence, target(row)))
+    return Remarks(tuple(ignores), tuple(markers))
 
 
 def _continued(row: int, comments: Mapping[int, str]) -> Iterator[str]:

@@ -43,6 +43,23 @@ def asks_for_main(node: ast.stmt) -> bool:
     return False
 
 
+def does_something(node: ast.stmt) -> bool:
+    """Whether a statement does something when its file is started, and not just binds names."""
+    match node:
+        case ast.Expr(value=ast.Constant()) | ast.Pass():
+            return False
+        case ast.If() | ast.Try():
+            return any(
+                map(
+                    does_something,
+                    (n for n in ast.iter_child_nodes(node) if isinstance(n, ast.stmt)),
+                )
+            )
+    return not isinstance(
+        node, (*DEFINITIONS, ast.Import, ast.ImportFrom, ast.Assign, ast.AnnAssign)
+    )
+
+
 def split_path(node: ast.expr) -> tuple[ast.Name | None, str]:
     """``a`` and ``.b.c`` of ``a.b.c``."""
     rest = ""

@@ -94,7 +94,7 @@ def _of_fsdp1(site: Site, study: Study) -> Decision:
         unread = loaded_optimizers.know_settings_of_schedulers(
             held, optimizer, site, study, proposal
         )
-        if sharded:
+        if sharded and not optimizer_states.kinds(held.values, study).divides_by_zero:
             function = proposal.name(module, DCP, message, site.node)
             new = code("{f}({m}, {o}, {s})", f=function, m=model, o=held.of(optimizer), s=state)
         else:

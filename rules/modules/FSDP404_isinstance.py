@@ -5,6 +5,7 @@ from collections.abc import Iterator
 
 from fsdp_migrate.analysis import reaching_bindings
 from fsdp_migrate.analysis.module import Module
+from fsdp_migrate.families.modules import fsdp2_attributes
 from fsdp_migrate.families.modules.class_lists import decide_listed_class, is_checked_elsewhere
 from fsdp_migrate.families.modules.class_patterns import decide_class_pattern
 from fsdp_migrate.families.modules.fsdp2_branches import decide_branch, decide_version_test
@@ -17,7 +18,7 @@ from fsdp_migrate.fsdp1.construct import ConstructKind
 from fsdp_migrate.fsdp1.site import Site
 from fsdp_migrate.planning import branches, string_references
 from fsdp_migrate.planning.context import Study
-from fsdp_migrate.planning.edits import Code, code
+from fsdp_migrate.planning.edits import Code, code, join
 from fsdp_migrate.planning.model import Decision
 from fsdp_migrate.planning.rule import Finder, Rule
 from fsdp_migrate.syntax.expressions import last_name
@@ -43,8 +44,9 @@ RULE = Rule(
         "annotation(MixedPrecision)",
         "annotation(CPUOffload)",
         "quoted annotation",
+        "question for FSDP2's methods",
     ),
-    finders=(Finder(110, _attribute_checks),),
+    finders=(Finder(110, _attribute_checks), Finder(111, fsdp2_attributes.find_questions)),
 )
 
 
@@ -52,6 +54,8 @@ def decide(site: Site, study: Study) -> Decision:
     kind, old = site.construct.kind, site.construct.name
     if site.construct == string_references.QUOTED:
         return decide_quoted_annotation(site, study)
+    if site.construct == fsdp2_attributes.CONSTRUCT:
+        return fsdp2_attributes.decide_question(site, study)
     if kind is ConstructKind.VERSION:
         return decide_version_test(site, study)
     if kind is ConstructKind.TESTED:
@@ -151,14 +155,31 @@ def _union_with_fsdp2s(site: Site, study: Study) -> tuple[ast.expr, Code] | None
                     new = "isinstance({m}, {n})"
                 case _:
                     return None  # ``tuple[FSDP, FSDPModule]``
+        case ast.Tuple(elts=several) as members if _is_asked_for(members, site.module):
+            others = [each for each in several if each is not site.mention]
+            if not any(_is_fsdp2s(each, site, study) for each in others):
+                return None
+            return members, code("({o})", o=join(", ", [code("{o}", o=o) for o in others]))
         case _:
             return None
     beside = other if one is site.mention else one
-    names = study.external(beside, site.module)
-    if not names or not all(map(is_fsdp2_class, names)):
+    if not _is_fsdp2s(beside, site, study):
         return None
     asked = {"m": union.args[0]} if isinstance(union, ast.Call) else {}
     return union, code(new, n=beside, **asked)
+
+
+def _is_asked_for(members: ast.Tuple, module: Module) -> bool:
+    """``isinstance(m, (...))``."""
+    match module.table.parents[members]:
+        case ast.Call(func=ast.Name(id="isinstance"), args=[_, asked]):
+            return asked is members
+    return False
+
+
+def _is_fsdp2s(node: ast.expr, site: Site, study: Study) -> bool:
+    names = study.external(node, site.module)
+    return bool(names) and all(map(is_fsdp2_class, names))
 
 
 def _placeholder(site: Site, study: Study) -> str:

@@ -12,6 +12,7 @@ from fsdp_migrate.families.parameters import (
     parameter_numbers,
     parameter_uses,
     picked_parameters,
+    saved_parameters,
     taken_copies,
     vectors,
     writes,
@@ -92,6 +93,7 @@ RULE = Rule(
         "values of a parameter",
         "norm of a list over ranks",
         "parameter in a collective",
+        "saved parameters",
         "hook on a parameter",
         "hook behind a parameter's gradient",
         "optimizer in the backward",
@@ -101,6 +103,7 @@ RULE = Rule(
         Finder(61, parameter_numbers.find_in_functions),
         Finder(61, find_counts_in_functions),
         Finder(62, find_communicated),
+        Finder(63, saved_parameters.find_saved_parameters),
         Finder(65, picked_parameters.find_picked_parameters),
         Finder(66, picked_parameters.find_places),
         Finder(67, flat_parts.find_flat_parts),
@@ -161,6 +164,7 @@ MEANINGS = {
         "FSDP1 dropped what was assigned to .data here, and wrote back what its own memory had at "
         "the end of the block: now what is assigned is kept"
     ),
+    saved_parameters.SAVED: saved_parameters.DTENSORS,
     ADDRESS: "data_ptr() of every sharded parameter is 0: tell parameters apart by id(p)",
 }
 OVERWRITTEN = (

@@ -54,18 +54,19 @@ def decide(site: Site, study: Study) -> Decision:
         message = "made anew behind the sharding"
         return study.rewritten(site, RULE.code, message, models=models, review=review)
     built = site.statement
-    wrapped, problem = early_optimizers.move_behind(built, found.wraps, site.module)
-    if problem:
+    move = early_optimizers.move_behind(built, found.wraps, site.module, study)
+    if move.problem:
         return study.left(
             site,
             RULE.code,
-            f"the optimizer is built before its model is wrapped, and {problem}",
+            f"the optimizer is built before its model is wrapped, and {move.problem}",
             "build it after the model is sharded, or it trains nothing",
             models=models,
             quiet=True,
         )
     proposal = study.proposal()
-    proposal.move_after(site.module, built, wrapped)
+    for statement in move.statements:
+        proposal.move_after(site.module, statement, move.behind)
     review = ""
     if not all(attributes.keeps_attributes(c, study) for c in models):
         review = (
@@ -137,11 +138,9 @@ def _early(site: Site, call: ast.Call, study: Study) -> Decision:
     models = _models(found.wraps, site, study)
     loop = isinstance(found.statement, ast.For)
     filled = found.names if loop else frozenset()
-    behind, problem = early_optimizers.move_behind(
-        found.statement, found.wraps, site.module, filled
-    )
-    problem = "they are passed on before that" if found.passed_on else problem
-    if problem:
+    move = early_optimizers.move_behind(found.statement, found.wraps, site.module, study, filled)
+    if move.problem:
+        problem = "they are passed on before that" if found.passed_on else move.problem
         return study.left(
             site,
             RULE.code,
@@ -151,7 +150,8 @@ def _early(site: Site, call: ast.Call, study: Study) -> Decision:
             quiet=True,
         )
     proposal = study.proposal()
-    proposal.move_after(site.module, found.statement, behind)
+    for statement in move.statements:
+        proposal.move_after(site.module, statement, move.behind)
     return study.rewritten(site, RULE.code, "moved behind the sharding", proposal, models=models)
 
 

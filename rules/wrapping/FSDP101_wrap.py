@@ -4,10 +4,11 @@ from fsdp_migrate.families.modules import checkpointing
 from fsdp_migrate.families.wrapping import (
     class_layouts,
     derived_hooks,
+    partial_functions,
     refused_modules,
     shared_functions,
 )
-from fsdp_migrate.families.wrapping.forward_registration import plan_registration
+from fsdp_migrate.families.wrapping.forward_registration import plan_registration, register_made
 from fsdp_migrate.fsdp1.site import Site
 from fsdp_migrate.planning.context import Study
 from fsdp_migrate.planning.model import Constructor, Decision
@@ -57,6 +58,13 @@ def decide(site: Site, study: Study) -> Decision:
     if refused is not None:
         return _refused(refused, constructor, site, study, final=refused.final)
     plan = study.plans[constructor]
+    if constructor.is_function:
+        register_made(constructor, plan.proposal, study)
+        problem = partial_functions.write(plan)
+        if problem:
+            return study.left(site, RULE.code, problem, "call FSDP itself", models=models)
+        message = "a function of the same name shards the model that it is given"
+        return study.rewritten(site, RULE.code, message, plan.proposal, models=models)
     plan_registration(plan, study)
     late = checkpointing.following_checkpointing(constructor, study)
     if plan.place is not None:

@@ -1,6 +1,6 @@
 """Write an auto wrap policy out as a loop over the modules it picks."""
 
-from fsdp_migrate.families.wrapping import policies, policy_loops, vocabulary
+from fsdp_migrate.families.wrapping import policies, policy_loops, spare_policies, vocabulary
 from fsdp_migrate.fsdp1.site import Site
 from fsdp_migrate.planning.context import Study
 from fsdp_migrate.planning.model import Constructor, Decision
@@ -56,6 +56,18 @@ def _origin(site: Site, study: Study) -> Decision:
         if unknown and not study.derived:
             concerned = frozenset(unknown)
             return study.rewritten(site, RULE.code, policy_loops.KEPT, models=concerned)
+        spare = None if study.derived else spare_policies.like_others(site, study)
+        if spare is not None:
+            proposal = study.proposal()
+            policy_loops.convert(site, spare.new, proposal)
+            return study.rewritten(
+                site,
+                RULE.code,
+                spare.message,
+                proposal,
+                models=spare.constructors,
+                review=spare_policies.REVIEW,
+            )
         help = "delete it, or migrate the code that uses it together with it"
         return study.left(
             site,

@@ -67,7 +67,7 @@ def test_without_a_table_the_defaults_hold(tmp_path: Path) -> None:
     ("table", "said"),
     [
         ("selct = []", "has no key 'selct'; did you mean 'select'?"),
-        ("zzz = 1", "has no key 'zzz'; it has exclude, ignore"),
+        ("zzz = 1", "has no key 'zzz'; it has configs, exclude"),
         ("select = 'FSDP101'", "select must be a list of strings"),
         ("exclude = [1]", "exclude must be a list of strings"),
         ("rule-paths = {}", "rule-paths must be a list of strings"),

@@ -777,7 +777,7 @@ ROWS = (
     rewritten(
         "3",
         "_or_policy",
-        "any of the tests; shard_by_policy when one counts",
+        "any of the tests; of one that counts, how much of a module is not sharded yet",
         "FSDP102",
         "several policies joined",
         units("Nested, or"),

@@ -144,3 +144,69 @@ def test_methods_of_classes_that_are_no_modules_freeze_no_model(
 def test_a_mixin_of_a_module_has_methods_of_models() -> None:
     source = OF_UNKNOWN.replace("CLASS", "class Freezing")
     assert "reshard" in rewritten(f"{source}\n\nclass Net(Freezing, nn.Module):\n    pass\n")
+
+
+BOX = """\
+import torch
+from torch import nn
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+
+class Box(nn.Module):
+    def __init__(self, net):
+        super().__init__()
+        self.name = "box"
+        BEFORE
+        self.net = FSDP(net, use_orig_params=True)
+        AFTER
+
+    def forward(self, x):
+        return self.net(x)
+
+    def evaluate(self, x):
+        with torch.no_grad():
+            return self.net(x)
+
+
+def run(nets, x):
+    for net in nets:
+        box = Box(net)
+        box.evaluate(x)
+        box(x).sum().backward()
+"""
+FREEZING = "for p in self.net.parameters(): p.requires_grad = False"
+
+
+def boxed(before: str = "pass", after: str = "pass") -> str:
+    indented = (text.replace("\n", "\n        ") for text in (before, after))
+    return rewritten(BOX.replace("BEFORE", next(indented)).replace("AFTER", next(indented)))
+
+
+@pytest.mark.parametrize(
+    "after",
+    [
+        FREEZING,
+        f"tokens = tokenizer(text)\nself.net.train()\n{FREEZING}",
+        f"for i in range(2):\n    self.net = FSDP(net)\n    {FREEZING}",
+    ],
+)
+def test_what_has_not_run_is_not_resharded(after: str) -> None:
+    assert "reshard" not in boxed(after=after)
+
+
+def test_what_is_sharded_further_down_is_not_resharded() -> None:
+    assert "reshard" not in boxed(before=f"self.net = net\n{FREEZING}")
+
+
+@pytest.mark.parametrize(
+    "after",
+    [
+        f"self.net(torch.zeros(2))\n{FREEZING}",
+        f"evaluate(self)\n{FREEZING}",
+        f"evaluate([self.net])\n{FREEZING}",
+        f"self.warm_up()\n{FREEZING}",
+        f"for i in range(2):\n    {FREEZING}\n    self.net(torch.zeros(2))",
+    ],
+)
+def test_what_may_have_run_is_resharded(after: str) -> None:
+    assert "self.net.reshard()" in boxed(after=after)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ast
+
 import pytest
 
 from tests.helpers.migrating import migrate, outcomes
@@ -37,6 +39,11 @@ def build(net, config):
     return FSDP(net, auto_wrap_policy=policy_of(net, config))
 """
 APPEND = "        policies.append(by_class)\n"
+COUNTING = PROGRAM.replace(
+    APPEND,
+    f"{APPEND}    if config.size:\n        policies.append("
+    "functools.partial(size_based_auto_wrap_policy, min_num_params=config.size))\n",
+)
 
 
 def written(source: str) -> str:
@@ -53,12 +60,17 @@ def test_a_list_that_conditions_fill() -> None:
     assert "shard_by_policy" not in text
 
 
+def test_one_of_them_counts() -> None:
+    """Children are sharded when a module is asked, so that what they hold does not count."""
+    text = written(COUNTING)
+    assert "if not isinstance(p, DTensor)" in text
+    assert ">= config.size" in text
+    assert "for module in reversed(list(net.modules())):\n            if module is not net" in text
+    assert "shard_by_policy" not in text
+    assert not migrate({"train.py": text})[0].changes
+
+
 WALKED = {
-    "one counts": PROGRAM.replace(
-        APPEND,
-        f"{APPEND}    policies.append("
-        "functools.partial(size_based_auto_wrap_policy, min_num_params=4))\n",
-    ),
     "a loop": PROGRAM.replace(APPEND, f"        for _ in classes:\n    {APPEND}"),
     "a name that is bound again": PROGRAM.replace(APPEND, f"{APPEND}        classes = set()\n"),
     "a list that is handed on": PROGRAM.replace(APPEND, f"{APPEND}        config.add(policies)\n"),
@@ -70,6 +82,26 @@ WALKED = {
     "a parameter": PROGRAM.replace(
         "net, config):\n    policies = []", "config, policies):"
     ).replace("policy_of(net, config)", "policy_of(config, config.policies)"),
+    "one counts with leaves of its own": COUNTING.replace(
+        "min_num_params=config.size", "min_num_params=config.size, force_leaf_modules={Leaf}"
+    ),
+    "one counts without what is ignored": COUNTING.replace(
+        "=policy_of(net, config)", "=policy_of(net, config), ignored_modules=[net.frozen]"
+    ),
+    "one counts what may be sharded before": COUNTING.replace(
+        "def build", "def tensor_parallel(net):\n    parallelize_module(net)\n\n\ndef build"
+    ),
+    "one counts attention of the project's own": COUNTING.replace(
+        "def build",
+        "class Attention(torch.nn.MultiheadAttention):\n    pass\n\n\ndef build",
+    ).replace("import functools", "import functools\n\nimport torch"),
+    "one counts, and another is of the project's own": COUNTING.replace(
+        APPEND, f"{APPEND}        policies.append(own)\n"
+    ).replace(
+        "def build",
+        "def own(module, recurse, nonwrapped_numel):\n    return nonwrapped_numel > 4\n\n\n"
+        "def build",
+    ),
     "of another library": PROGRAM.replace("policies = []", "policies = library.policies()"),
 }
 
@@ -77,8 +109,8 @@ WALKED = {
 @pytest.mark.parametrize("which", WALKED)
 def test_walked(which: str) -> None:
     text = written(WALKED[which])
-    assert "shard_by_policy(net, wrap_policy)" in text
-    assert "fully_shard(net)" in text
+    assert "shard_by_policy(net, wrap_policy" in text
+    assert "fully_shard(net" in text
     assert "_or_policy, policies=" in text
 
 
@@ -136,3 +168,47 @@ def test_a_policy_that_a_walked_function_asks_is_in_use() -> None:
     assert {outcome.value for _, outcome in outcomes(result)} <= {"rewritten", "review"}
     assert "or policy(module=module, recurse=False" in after["train.py"]
     assert not migrate(after)[0].changes
+
+
+CHOSEN = """\
+from functools import partial
+
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+from torch.distributed.fsdp.wrap import _or_policy, lambda_auto_wrap_policy, ModuleWrapPolicy
+
+from models import Block, is_adapter
+
+blocks = ModuleWrapPolicy({Block})
+
+
+def policy_of(config):
+    return CHOICE
+
+
+def build(net, config):
+    return FSDP(net, auto_wrap_policy=policy_of(config))
+"""
+
+
+def lambdas(text: str) -> list[ast.Lambda]:
+    return [n for n in ast.walk(ast.parse(text)) if isinstance(n, ast.Lambda)]
+
+
+EITHER = "partial(_or_policy, policies=[blocks, ModuleWrapPolicy({Block})])"
+
+
+@pytest.mark.parametrize(
+    "choice",
+    [
+        f"{EITHER} if config.lora else partial(lambda_auto_wrap_policy, lambda_fn=is_adapter)",
+        f"partial(lambda_auto_wrap_policy, lambda_fn=is_adapter) if config.lora else {EITHER}",
+        f"{EITHER} if config.lora else None",
+        f"None if config.lora else {EITHER}",
+    ],
+)
+def test_a_predicate_in_a_choice_ends_in_front_of_its_else(choice: str) -> None:
+    """``lambda module: a if c else b`` would be one predicate that chooses for each module."""
+    text = written(CHOSEN.replace("CHOICE", choice))
+    chosen = [n.test for n in ast.walk(ast.parse(text)) if isinstance(n, ast.IfExp)]
+    assert list(map(ast.unparse, chosen)) == ["config.lora"]
+    assert not any(isinstance(p.body, ast.IfExp) for p in lambdas(text))

@@ -135,8 +135,16 @@ def test_where_it_cannot_move_the_model_is_held_back(program: str) -> None:
 
 
 def test_what_is_used_in_between_stays() -> None:
-    result, _ = migrate({"a.py": HEAD + SCHEDULED})
+    used = SCHEDULED.replace("schedule = torch.optim.lr_scheduler.StepLR", "schedule = Steps")
+    result, _ = migrate({"a.py": HEAD + used.replace("Steps(", "net.steps(")})
     assert {d.outcome for d in result.decisions} == {Outcome.LEFT}
+
+
+def test_the_scheduler_that_is_made_of_it_moves_along() -> None:
+    result, after = migrate({"a.py": HEAD + SCHEDULED})
+    assert Outcome.LEFT not in {d.outcome for d in result.decisions}
+    text = after["a.py"]
+    assert text.index("fully_shard(net.encoder") < text.index("AdamW") < text.index("StepLR")
 
 
 SIBLINGS = f"""\

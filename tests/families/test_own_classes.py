@@ -236,3 +236,57 @@ def test_a_class_that_is_not_known_is_marked() -> None:
     assert "TODO(fsdp-migrate FSDP424): The class that is asked for is not known here" in after
     after = migrated("isinstance(net, getattr(torch, args.kind))")["train.py"]
     assert "FSDP424" not in after
+
+
+REACHED = """\
+from torch import nn
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+from torch.nn import Sequential
+from torch.nn.parallel import DistributedDataParallel as DDP
+
+
+def reach(root, path):
+    module = root
+    for name in path:
+        if isinstance(module, (DDP, FSDP)):
+            {taken}
+            if isinstance(module, Sequential) and name.isnumeric():
+                module = module[int(name)]
+        else:
+            module = getattr(module, name)
+    return module
+
+
+def wrap(model, config):
+    if config.key == "fsdp":
+        model = FSDP(model, **config.arguments)
+    elif config.key == "ddp":
+        model = DDP(model)
+    return model
+
+
+class Box:
+    def __init__(self, net, config):
+        self.net = net
+        self.model = wrap(Sequential(reach(net, "a"), reach(net, "b")), config)
+        self.part = reach(self.model, config.path)
+"""
+
+
+def is_told_apart(taken: str) -> bool:
+    _, after = migrate({"train.py": REACHED.format(taken=taken)})
+    asked = "isinstance(module, Sequential) and name.isnumeric()"
+    apart = "isinstance(module, Sequential) and not isinstance(module, FSDPModule)"
+    assert (asked in after["train.py"]) is not (apart in after["train.py"])
+    return apart in after["train.py"]
+
+
+def test_what_a_wrapper_was_taken_off_is_asked_as_before() -> None:
+    assert not is_told_apart("module = module.module")
+
+
+@pytest.mark.parametrize(
+    "taken", ["pass", "(module, *rest) = module.module", "net = module.module"]
+)
+def test_what_may_be_a_wrapper_still_is_told_apart(taken: str) -> None:
+    assert is_told_apart(taken)

@@ -269,3 +269,28 @@ def test_a_function_may_save_on_one_rank(body: str, is_whole: bool) -> None:
     text = rewritten(SAVING + "".join(f"    {line}\n" for line in body.splitlines()))
     assert ("get_optimizer_state_dict(\n" in text) is is_whole
     assert ("optimizer.state_dict()" not in text) is is_whole
+
+
+OPTIMUM = """\
+import torch
+from optimum.bettertransformer import BetterTransformer
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+
+def save(model, rank, path):
+    state = model.state_dict()
+    if rank == 0:
+        torch.save(state, path)
+
+
+def main(net, rank, path, sharded):
+    net = BetterTransformer.transform(net)
+    model = FSDP(net) if sharded else net
+    save(model, rank, path)
+"""
+
+
+def test_what_the_library_optimum_makes_is_no_optimizer() -> None:
+    text = rewritten(OPTIMUM)
+    assert "FSDP312" not in text
+    assert "model_state" in text or "get_model_state_dict" in text

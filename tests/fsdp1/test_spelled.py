@@ -36,6 +36,8 @@ NAMED = {
     "script": 's = """import torch\nfrom torch.distributed.fsdp import CPUOffload\n"""\nexec(s)',
     "written script": "p.write_text('from torch.distributed.fsdp import CPUOffload\\nx = 1')",
     "f-string": 'k = f"{p}_fsdp_wrapped_module.{n}"',
+    "f-string of code": 'exec(f"if x in {n}: _flat_param = 1")',
+    "f-string of a pattern": 'k = rf"{p}\\._flat_param \\d"',
     "bytes": 'k = b"_fsdp_wrapped_module."',
     "pattern": 'import re\nk = re.compile(r"(?:_fsdp_wrapped_module|x)\\\\.")',
     "key": 'if "_flat_param" in name:\n    pass',
@@ -56,6 +58,8 @@ OTHER = {
     "FSDP2": 'x = "torch.distributed.fsdp.fully_shard"',
     "FSDP2 imported": "import importlib\n"
     'f = importlib.import_module("torch.distributed.fsdp").fully_shard',
+    "log of values": 'print(f"model._flat_param ({d}): {n}\\n")',
+    "log of a value": 'print(f"_flat_param: {n}")',
     "note": 's = """\nfrom torch.distributed.fsdp import CPUOffload\n"""',
     "FSDP2 in a script": 's = """\nfrom torch.distributed.fsdp import fully_shard\n"""\nexec(s)',
     "fairscale": 'x = "fairscale.nn.FullyShardedDataParallel"',

@@ -95,6 +95,91 @@ def test_parameters_and_parts_behind_what_is_not_followed(asked: str, line: str)
     assert line in text.not_followed_lines(event.summary(result))
 
 
+BOX = """import elsewhere, typing
+class Box(torch.nn.Module):
+    def __init__(self, net=None):
+        super().__init__()
+        self.net = net
+def last(*things):
+    return things[-1]
+def product(a, b):
+    return torch.sum(typing.cast("object", a) * b)"""
+
+
+@pytest.mark.parametrize(
+    ("hidden", "asked", "said"),
+    [
+        ("Box(elsewhere.passed(model))", "torch.save({}.state_dict(), 'a')", "passed"),
+        (
+            "torch.nn.Sequential(elsewhere.passed(model))",
+            "torch.save({}.state_dict(), 'a')",
+            "passed",
+        ),
+        ("torch.nn.ModuleDict({'a': last(0, model)})", "torch.save({}.state_dict(), 'a')", "state"),
+        ("elsewhere.Box(model)", "torch.save({}.state_dict(), 'a')", "Box"),
+        ("elsewhere.Box(); hidden.net = model", "torch.save({}.state_dict(), 'a')", "Box"),
+        (
+            "Box(); hidden.add_module('a', next(m for m in [model]))",
+            "print({}.state_dict())",
+            "state",
+        ),
+        ("torch.compile(last(*(0, model)))", "print(isinstance({}._orig_mod, Box))", None),
+        ("[p.grad for p in model.parameters()]", "print(sum(map(product, {}, {})))", "cast"),
+    ],
+)
+def test_what_went_into_what_is_asked(hidden: str, asked: str, said: str | None) -> None:
+    """It is rewritten, or the report names it; None where it is no question of that model."""
+    given = PROGRAM.format(above=BOX, hidden=hidden, asked=asked.format("hidden", "hidden"))
+    result, after = migrate({"train.py": given})
+    lines = text.not_followed_lines(event.summary(result))
+    if said == "state":
+        assert "get_model_state_dict(" in after["train.py"]
+    else:
+        assert any(f"What {said}() does" in line for line in lines) is (said is not None)
+
+
+@pytest.mark.parametrize(
+    "asked", ["isinstance((lambda: part)(), Net)", "(lambda: part)().state_dict()"]
+)
+def test_a_free_name_of_a_lambda(asked: str) -> None:
+    """It is what the function around it has: the element of a loop."""
+    given = (
+        PROGRAM.format(above="", hidden="None", asked="pass")
+        + f"""
+class Net(torch.nn.Module):
+    pass
+
+class Whole(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.net = FSDP(Net())
+
+def look(whole):
+    for part in whole.children():
+        print({asked})
+
+look(Whole())
+"""
+    )
+    result, _ = migrate({"train.py": given})
+    assert any(each.line == 23 for each in result.not_followed)
+
+
+@pytest.mark.parametrize(
+    ("hidden", "asked"),
+    [
+        ("Box(net)", "print({}.state_dict())"),  # not the model
+        ("elsewhere.Scheduler(0.1)", "print({}.state_dict())"),
+        ("elsewhere.passed(0)", "print(torch.sum(2 * {}))"),
+        ("elsewhere.Box(model)", "print({}.size)"),
+    ],
+)
+def test_what_no_model_went_into(hidden: str, asked: str) -> None:
+    given = PROGRAM.format(above=BOX, hidden=hidden, asked=asked.format("hidden"))
+    result, _ = migrate({"train.py": given})
+    assert not result.not_followed
+
+
 @pytest.mark.parametrize(
     "hidden",
     [

@@ -103,20 +103,24 @@ def spelled(tree: ast.Module, *, look_alike: bool = False) -> Iterator[ast.expr 
                 or (_is_annotation(node, parents) and imported & set(re.findall(r"\w+", text)))
             )
             part = not look_alike and any(name in text for name in WRAPPERS)
-            if named or (part and not _is_sentence(text)):
+            if named or (part and not _is_sentence(text, parents[node])):
                 yield node
         elif isinstance(node, ast.Assign) and "__all__" in map(ast.unparse, node.targets):
             listed = {n.value for n in ast.walk(node.value) if isinstance(n, ast.Constant)}
             yield from (alias for name, alias in _aliases(tree) if name in listed)
 
 
-def _is_sentence(text: str) -> bool:
-    """Whether a text is for people: several words, and no code."""
+def _is_sentence(text: str, around: ast.AST) -> bool:
+    """Whether a text is for people: several words, or an f-string with a space, and no code."""
+    in_f_string = isinstance(around, ast.JoinedStr)
+    if in_f_string:
+        text = re.sub(r"\{.*?\}", "x", ast.unparse(around)[2:-1].replace("\\n", "\n"))
     try:
-        ast.parse(text.strip())
+        body = ast.parse(text.strip()).body
     except (SyntaxError, ValueError):
-        return len(text.split()) >= 4 and "\\" not in text
-    return False
+        body = []
+    for_people = all(isinstance(s, ast.AnnAssign) and s.value is None for s in body)
+    return for_people and len(text.split()) >= (2 if in_f_string else 4) and "\\" not in text
 
 
 def _run(tree: ast.Module) -> set[ast.AST]:

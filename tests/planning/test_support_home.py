@@ -568,6 +568,40 @@ LAYOUTS = {
         ["lib/tool"],
         {"lib/tool/net.py": "tool.fsdp2_support"},
     ),
+    "a library in directories that are no packages, which nothing in sight imports": Layout(
+        {
+            "src/net/train.py": f'"""Trains."""\n\ntry:\n    import json\nexcept ImportError:\n'
+            f"    json = None\n\n{HEAD}LIMIT = 10\n{USE}",
+            "src/net/blocks.py": "X = 1\n",
+            "src/net/utils/data.py": "Y = 2\n",
+            "src/net/utils/example.py": USER,
+            "evaluate.py": "from src.net.blocks import X\nfrom src.net.utils.data import Y\n",
+        },
+        [imported("src.net.train", "."), imported("src.net.utils.example", ".")],
+        ["src/net", "src/net/utils"],
+        {"src/net/train.py": ".fsdp2_support", "src/net/utils/example.py": ".fsdp2_support"},
+    ),
+    "a program beside a library in a directory that is no package": Layout(
+        {
+            "tools/train.py": f"{USER}\n\nprint(whole)\n",
+            "tools/blocks.py": "X = 1\n",
+            "main.py": "from tools.blocks import X\n",
+        },
+        [script("tools/train.py"), script("train.py", "tools")],
+        ["tools"],
+        {"tools/train.py": "fsdp2_support"},
+    ),
+    "what only defines things beside what is imported by its bare name": Layout(
+        {
+            "tools/train.py": USER,
+            "tools/blocks.py": "X = 1\n",
+            "tools/main.py": "from blocks import X\n",
+            "main.py": "from tools.blocks import X\n",
+        },
+        [imported("train", "tools")],
+        ["tools"],
+        {"tools/train.py": "fsdp2_support"},
+    ),
     "somebody else's file of that name": Layout(
         {
             "pkg/__init__.py": "",

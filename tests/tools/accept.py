@@ -15,7 +15,8 @@ from pathlib import Path
 
 from fsdp_migrate.planning import pages
 from fsdp_migrate.planning.outcome import Outcome
-from fsdp_migrate.planning.rule import Example, Keep, LoadedRule
+from fsdp_migrate.planning.rule import PYTHON, Example, Keep, LoadedRule
+from tests.configurations.writing import NAMES, write
 from tests.helpers.migrating import (
     REGISTRY,
     files,
@@ -26,11 +27,14 @@ from tests.helpers.migrating import (
     worst,
 )
 
+LANGUAGES = {"py": "python", "yaml": "yaml", "json": "json", "sh": "sh"}  # by suffix
 PROJECTS = (Path(__file__).parents[2] / "fixtures" / "demo",)
 
 
 def accepted(example: Example) -> Example:
     """An example with what its sources become now."""
+    if example.language != PYTHON:
+        return _accepted_configuration(example)
     sources = {"example.py": example.before}
     sources |= {path: before for path, (before, _) in example.files.items()}
     result, after = migrate(sources)
@@ -45,6 +49,16 @@ def accepted(example: Example) -> Example:
         files={path: (before, kept[path]) for path, (before, _) in example.files.items()},
         support=tuple(sorted(support_functions(after))),
     )
+
+
+def _accepted_configuration(example: Example) -> Example:
+    name = NAMES[example.language]
+    found = write({name: example.before} | {p: b for p, (b, _) in example.files.items()}, None)
+    outcome = found.worst()
+    if outcome is None:
+        raise SystemExit(f"{example.title}: has no site")
+    files = {path: (before, found.after[path]) for path, (before, _) in example.files.items()}
+    return replace(example, after=found.after[name], outcome=outcome, files=files)
 
 
 def page(document: str, examples: Sequence[Example], keeps: Sequence[Keep]) -> str:
@@ -66,27 +80,30 @@ def _example(example: Example) -> Iterator[str]:
         yield f"Outcome: {example.outcome.value}"
     if example.support:
         yield f"Support: {', '.join(example.support)}"
-    yield from ("Before:", _fenced(example.before), "After:", _fenced(example.after))
+    own = example.language
+    yield from ("Before:", _fenced(example.before, own), "After:", _fenced(example.after, own))
     for path, (before, after) in example.files.items():
-        yield from (f"`{path}` before:", _fenced(before), f"`{path}` after:", _fenced(after))
+        language = LANGUAGES.get(path.rpartition(".")[2], own)
+        yield from (f"`{path}` before:", _fenced(before, language))
+        yield from (f"`{path}` after:", _fenced(after, language))
 
 
 def _keep(keep: Keep) -> Iterator[str]:
     yield f"### {keep.title}"
     if keep.left:
         yield f"Outcome: {Outcome.LEFT.value}"
-    yield _fenced(keep.source)
+    yield _fenced(keep.source, keep.language)
 
 
-def _fenced(code: str) -> str:
-    return f"```python\n{code}```"
+def _fenced(code: str, language: str) -> str:
+    return f"```{language}\n{code}```"
 
 
 def accept(rule: LoadedRule) -> str:
     """Renew one rule's page; the difference it makes."""
     path = rule.path.with_suffix(".md")
     document = pages.page_of(rule.path).document
-    return _written(path, page(document, [accepted(e) for e in rule.examples], rule.keep))
+    return _written(path, page(document, [accepted(e) for e in rule.all_examples], rule.all_keeps))
 
 
 def accept_project(project: Path) -> str:

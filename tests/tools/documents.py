@@ -1,7 +1,8 @@
 """Renew what is generated in docs/: ``python -m tests.tools.documents [PART ...]``.
 
 ``rules`` are the tables of rules, ``coverage`` those of ``tests/coverage``, ``torchtitan`` is the
-code that is set beside torchtitan's. ``corpus`` runs the tool on the published packages of
+code that is set beside torchtitan's. ``configurations`` are settings of accelerate, which is run
+on each. ``corpus`` runs the tool on the published packages of
 ``tests/corpus/requirements.txt`` and takes minutes; ``FSDP_MIGRATE_CORPUS`` names a directory to
 keep the downloads in.
 """
@@ -17,12 +18,14 @@ from itertools import groupby
 from pathlib import Path
 
 from fsdp_migrate.planning.pages import Page, pages
+from tests.configurations import table
 from tests.corpus import packages
 from tests.coverage import OUTCOMES, Row, construct, runtime, silent
 from tests.helpers.migrating import migrated
 
 ROOT = Path(__file__).parents[2]
 README = ROOT / "README.md"
+CONFIGURATIONS = ROOT / "docs" / "configurations.md"
 CORPUS = ROOT / "docs" / "corpus.md"
 COVERAGE = ROOT / "docs" / "coverage.md"
 RULES = ROOT / "docs" / "rules.md"
@@ -100,6 +103,11 @@ def with_coverage(document: str) -> str:
     return between("runtime", document, coverage(runtime.ROWS, runtime.SECTIONS))
 
 
+def with_configurations(document: str) -> str:
+    """Settings of accelerate, and what it does with each result; a minute of running it."""
+    return between("configurations", document, table.document(table.ROWS))
+
+
 def corpus_table(rows: Sequence[packages.Row]) -> str:
     head = "| package | files | sites | rewritten | review | left | migrated | seconds |"
     lines = [head, "|---|--:|--:|--:|--:|--:|--:|--:|"]
@@ -149,6 +157,9 @@ def main(parts: Sequence[str]) -> None:
         RULES.write_text(with_rules(RULES.read_text(encoding="utf-8")), encoding="utf-8")
     if not parts or "coverage" in parts:
         COVERAGE.write_text(with_coverage(COVERAGE.read_text(encoding="utf-8")), encoding="utf-8")
+    if not parts or "configurations" in parts:
+        text = with_configurations(CONFIGURATIONS.read_text(encoding="utf-8"))
+        CONFIGURATIONS.write_text(text, encoding="utf-8")
     if not parts or "torchtitan" in parts:
         text = with_torchtitan(TORCHTITAN.read_text(encoding="utf-8"))
         TORCHTITAN.write_text(text, encoding="utf-8")

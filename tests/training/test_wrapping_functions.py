@@ -177,7 +177,7 @@ def test_joined_policies(launcher: Launcher, tmp_path: Path, arguments: str) -> 
     sized = f"if fewest:\n        {SIZED}" if "40" in arguments else ""
     joined = JOINED.replace("SIZED", sized).replace("ARGUMENTS", arguments)
     both = written({"train.py": (HEAD + joined + TRAIN).encode()}, tmp_path)
-    assert ("def shard_by_policy" in both.text()) == bool(sized)
+    assert "def shard_by_policy" not in both.text()
     assert not list(both.after.parent.glob("fsdp2_support*"))
     before = launcher.script(both.before, fsdp1="allow")
     after = launcher.script(both.after, fsdp1="forbid")
@@ -302,6 +302,51 @@ def test_a_strategy_for_the_mesh(
     program = HEAD + OF_MESH.replace("SHAPE", shape).replace("NAMES", names) + TRAIN
     both = written({"train.py": program.encode()}, tmp_path)
     assert "strategy_for(mesh)" in both.text()
+    assert not list(both.after.parent.glob("fsdp2_support*"))
+    before = launcher.script(both.before, fsdp1="allow")
+    after = launcher.script(both.after, fsdp1="forbid")
+    assert compare(before, after, tolerance=1e-5) == 10
+
+
+RETURNED = """
+STRATEGIES = {"whole": ShardingStrategy.NO_SHARD, "zero2": ShardingStrategy.SHARD_GRAD_OP}
+
+
+class Teacher(nn.Module):
+    def __init__(self, student, teacher):
+        super().__init__()
+        self.student, self.teacher = student, teacher
+
+    def forward(self, x):
+        return self.student(x) - self.teacher(x).detach()
+
+
+def wrapper(name, classes):
+    mixed = MixedPrecision(param_dtype=torch.bfloat16, buffer_dtype=torch.float32)
+    strategy = STRATEGIES[name]
+    wrap = functools.partial(
+        FSDP,
+        sharding_strategy=strategy,
+        mixed_precision=mixed,
+        auto_wrap_policy=ModuleWrapPolicy(classes),
+        device_id=torch.device("cpu"),
+        sync_module_states=True,
+        use_orig_params=True,
+    )
+    return wrap
+
+
+def build(net):
+    return Teacher(wrapper("WHICH", {nn.Linear})(net), wrapper("WHICH", {nn.Linear})(Net()))
+"""
+
+
+@pytest.mark.parametrize("which", ["whole", "zero2"])
+def test_a_partial_that_is_returned(launcher: Launcher, tmp_path: Path, which: str) -> None:
+    program = HEAD.replace("import lambda", "import ModuleWrapPolicy, lambda")
+    program += RETURNED.replace("WHICH", which) + TRAIN
+    both = written({"train.py": program.encode()}, tmp_path)
+    assert "def wrap(model):" in both.text()
     assert not list(both.after.parent.glob("fsdp2_support*"))
     before = launcher.script(both.before, fsdp1="allow")
     after = launcher.script(both.after, fsdp1="forbid")

@@ -11,6 +11,7 @@ from fsdp_migrate.analysis.module import Module
 from fsdp_migrate.analysis.tracing import compiled
 from fsdp_migrate.analysis.tracing.answers import Answers
 from fsdp_migrate.analysis.tracing.class_hierarchy import ClassHierarchy
+from fsdp_migrate.analysis.tracing.computed_names import ComputedNames
 from fsdp_migrate.analysis.tracing.evaluator import Evaluator
 from fsdp_migrate.analysis.tracing.functions import (
     exits,
@@ -64,6 +65,7 @@ class Attributes:
         self._stores_by_class = SettledIndex(
             lambda name: index.attribute_stores.get(name, ()), self._receivers
         )
+        self._by_name = ComputedNames(tracer, index, answers)
         self._stored: dict[Module, dict[ast.AST, frozenset[str]]] = {}
         self._stores_found: dict[tuple[ast.ClassDef, str], list[tuple[Method, Definition]]] = {}
 
@@ -240,7 +242,7 @@ class Attributes:
         for store, store_module in self._stores_by_class.of(attr, self.classes.members(cls)):
             if moment is None or not moment.precedes(store, store_module):
                 result += self._stored_value(store, store_module)
-        return result
+        return [*result, *self._by_name.of(attr, self.classes.members(cls))]
 
     def _receivers(self, item: tuple[ast.Attribute, Module]) -> tuple[set[ast.AST], bool]:
         """The classes whose attribute is assigned, or that of whose instances."""

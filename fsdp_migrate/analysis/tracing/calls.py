@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 
 from fsdp_migrate.analysis.module import Module
-from fsdp_migrate.analysis.tracing import compiled, configured
+from fsdp_migrate.analysis.tracing import compiled, computed_names, configured
 from fsdp_migrate.analysis.tracing.branches_taken import BranchesTaken
 from fsdp_migrate.analysis.tracing.call_graph import CallGraph
 from fsdp_migrate.analysis.tracing.containers import Containers
@@ -159,9 +159,12 @@ class Calls:
                 if found is not None:
                     given = [v for d in default for v in self.evaluate(d, module, frame)]
                     return [*found, *given]
-            case [owner, ast.Constant(value=str(name))]:
-                owners = self.evaluate(owner, module, frame)
-                return [v for o in owners for v in self.tracer.attribute_of(o, name, node, module)]
+            case [owner, asked]:
+                named = computed_names.names(asked, module, frame, self.tracer)
+                if named is not None:
+                    owners = self.evaluate(owner, module, frame)
+                    attribute = self.tracer.attribute_of
+                    return [v for n in named for o in owners for v in attribute(o, n, node, module)]
         return [Made(node, module, frame, callee)]
 
     def _submodule(

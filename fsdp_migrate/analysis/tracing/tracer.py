@@ -14,6 +14,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator
 
 from fsdp_migrate.analysis.module import Module
 from fsdp_migrate.analysis.project import Project
+from fsdp_migrate.analysis.tracing import computed_names
 from fsdp_migrate.analysis.tracing.answers import Answers
 from fsdp_migrate.analysis.tracing.attributes import Attributes
 from fsdp_migrate.analysis.tracing.branches_taken import BranchesTaken
@@ -150,10 +151,10 @@ class Tracer:
     def _entry(self, node: ast.Subscript, module: Module, frame: Frame | None) -> list[Value]:
         """The values of ``container[key]``; ``vars(owner)["name"]`` is an attribute."""
         owner = holder_of_attributes(node.value)
-        if owner is not None and isinstance(node.slice, ast.Constant):
+        named = computed_names.names(node.slice, module, frame, self) if owner is not None else None
+        if owner is not None and named:
             owners = self.evaluate(owner, module, frame)
-            name = str(node.slice.value)
-            return [v for o in owners for v in self.attribute_of(o, name, node, module)]
+            return [v for o in owners for n in named for v in self.attribute_of(o, n, node, module)]
         return self._containers.subscript(node, module, frame)
 
     def _union(

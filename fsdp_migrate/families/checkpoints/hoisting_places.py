@@ -44,6 +44,7 @@ class Place:
 
     statement: ast.stmt
     guard: str
+    where: str  # the guard has what is moved
     around: bool = True  # the statement holds what is moved, it does not just come first
     conditions: tuple[str, ...] = ()
     dropped: tuple[str, ...] = ()
@@ -75,14 +76,15 @@ def standing(
     """
     model = needed[0] if needed else None
     condition, every = _called_under(site.node, site.module, study, DEPTH, model)
-    review = f"this function is called under '{condition}': {EVERY}" if condition else ""
+    review = f"this function is called {condition}: {EVERY}" if condition else ""
     place = None if every else find_place(site, needed, study)
     doubt = bool(condition) or (place is not None and (bool(place.problem) or fixed))
     if doubt and study.seen.by_every_rank(site.node, site.construct.attribute, site.module):
-        return Standing(shown=f"every rank comes by, under '{condition or place}'")
+        where = condition or (place.where if place is not None else "")
+        return Standing(shown=f"every rank comes by, {where}")
     if place is not None and (place.problem or fixed):
         why = f", and {place.problem}" if place.problem else ""
-        return Standing(review=f"this stands under '{place.guard}'{why}: {EVERY}")
+        return Standing(review=f"this stands {place.where}{why}: {EVERY}")
     return Standing(place, review)
 
 
@@ -114,7 +116,7 @@ def find_place(site: Site, needed: tuple[ast.expr, ...], study: Study) -> Place 
     if not around:  # conditions behind the return do not matter
         conditions, dropped = sort_conditions([(outer.test, False)], passed, module)
     tests = tuple(part for each in found for part in held_parts(each, site.node, module))
-    return Place(statement, str(outer), around, conditions, dropped, problem, tests)
+    return Place(statement, str(outer), outer.where, around, conditions, dropped, problem, tests)
 
 
 def _loop_names(node: ast.AST, module: Module) -> set[str]:
@@ -145,7 +147,7 @@ def held_parts(guard: ranks.Guard, node: ast.AST, module: Module) -> list[ast.ex
 def _called_under(
     node: ast.AST, module: Module, study: Study, depth: int, model: ast.expr | None
 ) -> tuple[str, bool]:
-    """A condition on the rank under which the function around ``node`` is called, or an empty text.
+    """Where a condition on the rank has the function around ``node`` called, or an empty text.
 
     The second answer is whether every known call stands under such a condition.
 
@@ -188,14 +190,14 @@ def _decorator(function: ast.AST, module: Module, study: Study) -> str | None:
     values = study.values(called, module)
     for value in values:
         if not isinstance(value, Function):
-            return shown
+            return f"under '{shown}'"
         table = value.module.table
         inside = {n for n in ast.walk(value.node) if isinstance(n, FUNCTIONS)}
         given = {a.arg for each in inside for a in each.args.args[:1]}
         calls = [c for c in table.calls_in(value.node) if getattr(c.func, "id", "") in given]
         if not calls or any(ranks.guard(call, value.module) for call in calls):
-            return shown
-    return None if values else shown
+            return f"under '{shown}'"
+    return None if values else f"under '{shown}'"
 
 
 def _parameter(model: ast.expr | None, function: FunctionNode, study: Study, module: Module) -> str:

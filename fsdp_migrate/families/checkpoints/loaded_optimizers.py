@@ -9,8 +9,8 @@ from fsdp_migrate.families.checkpoints import (
     expressed_settings,
     held_optimizers,
     optimizer_states,
-    schedulers,
 )
+from fsdp_migrate.families.training_loop import schedulers
 from fsdp_migrate.fsdp1.site import Site
 from fsdp_migrate.planning.context import Study
 from fsdp_migrate.planning.edits import Code, code
@@ -95,7 +95,7 @@ def loaded(
     model, optimizer, state = load.parts
     kinds = optimizer_states.kinds(held.values, study)
     given, whole = code("{s}", s=state), code(told.full if told else "True")
-    if lacks:
+    if lacks or kinds.divides_by_zero:
         return loaded_by_itself(load, site, proposal, from_rank0)
     if told and (kinds.may_be_empty or kinds.depends):
         return loaded_by_itself(load, site, proposal, from_rank0)

@@ -233,6 +233,7 @@ class Kinds:
     may_be_empty: bool
     depends: bool  # on a setting, whether it has a state
     is_empty: bool
+    divides_by_zero: bool  # in a step without gradients, which makes its parameters NaN
 
 
 def kinds(values: Values, study: Study) -> Kinds:
@@ -244,7 +245,21 @@ def kinds(values: Values, study: Study) -> Kinds:
         may_be_empty=False in with_momentum,
         depends=None in with_momentum,
         is_empty=None not in calls and with_momentum == {False},
+        divides_by_zero=any(_divides_by_zero(value, study) for value in values),
     )
+
+
+def _divides_by_zero(value: Value, study: Study) -> bool:
+    """Whether it divides by the root of its state alone: ``AdamW(parameters, eps=0)``.
+
+    Torch takes a step with gradients of zero and a rate of zero where there is no state yet (see
+    ``_init_optim_state`` in torch/distributed/checkpoint/state_dict.py), FSDP1 took none.
+    """
+    if not isinstance(value, Made) or not isinstance(value.node, ast.Call):
+        return False
+    given = next((k.value for k in value.node.keywords if k.arg == "eps"), None)
+    number = study.literal(given, value.module) if given is not None else None
+    return number is not None and number.value == 0
 
 
 def _sgd(value: Value) -> tuple[ast.Call, Module] | None:

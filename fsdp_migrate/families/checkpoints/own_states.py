@@ -18,11 +18,11 @@ from fsdp_migrate.families.checkpoints import (
     hoisting_places,
     optimizer_states,
     ranks,
-    schedulers,
     snapshots,
     torchs_loads,
 )
 from fsdp_migrate.families.parameters import parameter_owners
+from fsdp_migrate.families.training_loop import schedulers
 from fsdp_migrate.families.training_loop.early_optimizers import is_optimizer, is_optimizer_name
 from fsdp_migrate.fsdp1 import unfollowed
 from fsdp_migrate.fsdp1.construct import Construct

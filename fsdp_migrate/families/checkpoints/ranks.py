@@ -37,14 +37,21 @@ class Guard:
     statement: ast.stmt
     test: ast.expr
     exits: bool = False
+    otherwise: bool = False  # the place is in the ``else``
 
     def __str__(self) -> str:
         return ast.unparse(self.test)
 
+    @property
+    def where(self) -> str:
+        """Where the place is, as it is said."""
+        said = "behind an exit" if self.exits else "in the else" if self.otherwise else ""
+        return f"{said} of '{self}'" if said else f"under '{self}'"
+
 
 def guard(node: ast.AST, module: Module) -> str | None:
-    """The innermost condition on the rank under which ``node`` runs within its function."""
-    return next((str(found) for found in guards(node, module)), None)
+    """Where the innermost condition on the rank has ``node`` run within its function."""
+    return next((found.where for found in guards(node, module)), None)
 
 
 def guards(node: ast.AST, module: Module) -> Iterator[Guard]:
@@ -62,7 +69,7 @@ def guards(node: ast.AST, module: Module) -> Iterator[Guard]:
         if isinstance(parent, (ast.If, ast.IfExp)) and child is not parent.test:
             elsewhere = child is parent.orelse or child in _list(parent.orelse)
             if _keeps_apart(parent.test, holds=not elsewhere):
-                yield Guard(table.statement(parent), parent.test)
+                yield Guard(table.statement(parent), parent.test, otherwise=elsewhere)
         elif isinstance(parent, ast.BoolOp) and child in parent.values:
             asked = parent.values[: parent.values.index(child)]
             holds = isinstance(parent.op, ast.And)

@@ -39,7 +39,7 @@ def taken_out(node: ast.expr, module: Module, study: Study) -> Held:
     steps: list[ast.expr] = []
     for owner in owners(node, module, study, DEEP):
         if study.traced(owner, module):
-            named = [each.attr for each in steps if isinstance(each, ast.Attribute)]
+            named = [name for each in steps if (name := _named(each)) is not None]
             if not set(named) - INNER or any(NO_MODULE.search(name) for name in named):
                 return Held()
             known = not any(is_no_module(each, study) for each in steps)
@@ -47,6 +47,19 @@ def taken_out(node: ast.expr, module: Module, study: Study) -> Held:
             return Held(models, certain=True)
         steps.append(owner)
     return Held(of_self(node, module, study), certain=False)
+
+
+def _named(step: ast.expr) -> str | None:
+    """The name of a part, as it is written: ``head`` of ``model.head`` and ``getattr(model,
+    "head")``; empty for one of a list, or one whose name is computed. None of anything else."""
+    match step:
+        case ast.Attribute(attr=name):
+            return name
+        case ast.Call(
+            func=ast.Name(id="getattr") | ast.Attribute(attr="get_submodule"), args=[*_, key]
+        ):
+            return str(key.value).rpartition(".")[2] if isinstance(key, ast.Constant) else ""
+    return "" if isinstance(step, ast.Subscript) else None
 
 
 def of_self(node: ast.expr, module: Module, study: Study) -> frozenset[Constructor]:

@@ -14,6 +14,7 @@ from fsdp_migrate.analysis.module import Module
 from fsdp_migrate.analysis.tracing.functions import class_of_method
 from fsdp_migrate.analysis.values import Class
 from fsdp_migrate.families.checkpoints.training_order import may_follow_evaluation
+from fsdp_migrate.families.training_loop import unused_yet
 from fsdp_migrate.families.training_loop.gathered_roots import (
     may_stay_gathered,
     resharded_first,
@@ -45,6 +46,8 @@ def find_freezing(study: Study, module: Module) -> Iterator[Site]:
         statement = _whole_loop(node, model, module)
         key = statement, ast.unparse(model)
         if key in handled or not may_follow_evaluation(statement, module, study):
+            continue
+        if unused_yet.has_not_run(model, statement, module, study):
             continue
         if may_stay_gathered(study.models(model, module).constructors, study):
             handled.add(key)

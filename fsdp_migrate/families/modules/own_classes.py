@@ -68,6 +68,8 @@ def concerns(
     is_open = classes is None and class_questions.is_open(asked, named_in or module, study.tracer)
     if not (classes or is_open) or exact_classes.is_visited(subject, study, module):
         return None
+    if _is_inner(subject, module):
+        return None  # of the module inside it was true, as it is of the unit itself
     values = study.values(subject, module)
     models = study.models(subject, module).constructors
     if models:
@@ -77,8 +79,8 @@ def concerns(
         if classes is None:
             return UNKNOWN
         return "" if any(may_be_of(c, models, study) for c in classes) else None
-    if classes is None or _is_inner(subject):
-        return None  # of the module inside it was true, as it is of the unit itself
+    if classes is None:
+        return None
     whole = own_classes_of_parts.whole_of(subject, study, module)
     if any(own_classes_of_parts.may_be_unit(c, whole, study) for c in classes):
         return ""
@@ -95,7 +97,18 @@ def concerns(
     return doubt if any(may_be_of(c, near, study, surely=True) for c in classes) else None
 
 
-def _is_inner(subject: ast.expr) -> bool:
+def _is_inner(subject: ast.expr | None, module: Module) -> bool:
+    """``model.module``, and a name that has been that since it was bound last."""
+    if isinstance(subject, ast.Name):
+        reaching = definitions(subject, module)
+        plain = all(d.kind is Kind.ASSIGN and not d.unpack for d in reaching)
+        values = [d.value for d in reaching if isinstance(d.value, ast.Attribute)]
+        return (
+            plain
+            and bool(values)
+            and len(values) == len(reaching)
+            and all(value.attr in unwrapping.INNER for value in values)
+        )
     return isinstance(subject, ast.Attribute) and subject.attr in unwrapping.INNER
 
 

@@ -26,7 +26,13 @@ from fsdp_migrate.families.parameters.parameter_loops import (
 from fsdp_migrate.families.parameters.parameter_owners import models_of_list
 from fsdp_migrate.families.training_loop import applied_functions
 from fsdp_migrate.families.training_loop.listed_parts import PARTS
-from fsdp_migrate.families.training_loop.reductions import ELEMENTWISE, NORMS, REDUCERS, REDUCING
+from fsdp_migrate.families.training_loop.reductions import (
+    ELEMENTWISE,
+    EXTREMES,
+    REDUCERS,
+    REDUCING,
+    TOTALS,
+)
 from fsdp_migrate.fsdp1.model_values import definitions
 from fsdp_migrate.fsdp1.unfollowed import Ways, reason
 from fsdp_migrate.planning.context import Study
@@ -83,9 +89,11 @@ def _measured(module: Module) -> Iterator[ast.expr]:
     called for each."""
     table = module.table
     for attribute in table.attributes_by_name.of(_names(module)):
-        yield _whole(attribute.value)
-    for call in table.calls_by_name.of(NORMS | REDUCERS | applied_functions.APPLYING):
-        yield from map(_whole, given_arguments(call))
+        yield from _wholes(attribute.value)
+    for call in table.calls_by_name.of(REDUCING | REDUCERS | applied_functions.APPLYING):
+        is_builtin = isinstance(call.func, ast.Name) and call.func.id in TOTALS | EXTREMES
+        for given in () if is_builtin else given_arguments(call):
+            yield from _wholes(given)
 
 
 def _gone_over(module: Module) -> Iterator[ast.expr]:
@@ -93,7 +101,8 @@ def _gone_over(module: Module) -> Iterator[ast.expr]:
     table, names = module.table, _names(module)
     calls = table.calls_by_name
     for call in calls.of(TAKING_LISTS | {n for n in calls.names if n.startswith(OF_LISTS)}):
-        yield from map(_whole, given_arguments(call))
+        for given in given_arguments(call):
+            yield from _wholes(given)
     for loop in table.loops:
         found = loop_over(loop.iter, module)
         region = found[1] if found is not None else ()
@@ -110,14 +119,21 @@ def _changes(name: str) -> bool:
     return name.endswith("_") and not name.endswith("__") and name not in NO_WRITES
 
 
-def _whole(node: ast.expr) -> ast.expr:
-    """``p`` of ``p.grad.detach().float()``: what has the same elements."""
+def _wholes(node: ast.expr) -> Iterator[ast.expr]:
+    """``p`` of ``p.grad.detach().float()`` and ``p`` and ``q`` of ``p.grad * q``: what has the same
+    elements."""
     match node:
         case ast.Attribute(value=inner, attr=attr) if attr in PARTS:
-            return _whole(inner)
+            yield from _wholes(inner)
         case ast.Call(func=ast.Attribute(value=inner, attr=attr)) if attr in ELEMENTWISE:
-            return _whole(inner)
-    return node
+            yield from _wholes(inner)
+        case ast.BinOp(left=left, right=right):
+            yield from _wholes(left)
+            yield from _wholes(right)
+        case ast.UnaryOp(operand=inner):
+            yield from _wholes(inner)
+        case _:
+            yield node
 
 
 def _is_measured(node: ast.AST) -> bool:

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
 
 from fsdp_migrate.analysis.flow import access_path
 from fsdp_migrate.analysis.module import Module
 from fsdp_migrate.analysis.values import Class, External, Value
+from fsdp_migrate.families.training_loop import schedulers
 from fsdp_migrate.families.training_loop.applied_functions import MAP, asked_of_each
 from fsdp_migrate.families.training_loop.later_wraps import function_scope, later_wraps
 from fsdp_migrate.fsdp1 import model_values
@@ -32,6 +33,7 @@ OPTIMIZER_NAME = re.compile(
 )
 LEAVING = (ast.Break, ast.Continue, ast.Return, ast.Yield, ast.YieldFrom)
 TELLING = frozenset({"debug", "id", "info", "isinstance", "len", "print", "repr", "str", "type"})
+OF_OPTIMIZERS = re.compile(r"(?:^|\.)optim(?!um\b)")  # optimum is a library about models
 BESIDE = re.compile(r"lr_scheduler|swa_utils")  # what torch.optim has beside optimizers
 NOT_BUILT = re.compile(r"state|sched|^(load|save|log|print|step|zero)", re.I)
 
@@ -93,7 +95,7 @@ def is_optimizer(callee: Value, study: Study) -> bool:
         bases = study.tracer.external_bases(callee)
         return any(name.startswith("torch.optim.") and not BESIDE.search(name) for name in bases)
     name = callee.name if isinstance(callee, External) else ""
-    return ".optim" in f".{name}" and not BESIDE.search(name)
+    return OF_OPTIMIZERS.search(name) is not None and not BESIDE.search(name)
 
 
 def parameter_calls(call: ast.Call) -> Iterator[ast.Call]:
@@ -130,7 +132,7 @@ def early_optimizer(call: ast.Call, module: Module, study: Study) -> EarlyOptimi
             elif given_to:
                 anew.append(EarlyOptimizer(call, model, (wrap,), given_to[0]))
         seen = all(w in study.constructors or study.models(w, module).constructors for w in wraps)
-        if wraps and (seen or not move_behind(built, wraps, module)[1]):
+        if wraps and (seen or not move_behind(built, wraps, module, study).problem):
             return EarlyOptimizer(call, model, tuple(wraps))
         if anew:
             return anew[0]
@@ -201,14 +203,26 @@ def _gets(call: ast.Call, held: Collection[str]) -> bool:
     return given and last_name(call.func) not in TELLING
 
 
+@dataclass(frozen=True)
+class Move:
+    """How statements get behind some wraps."""
+
+    behind: ast.stmt
+    problem: str  # why they cannot; empty when they can
+    statements: tuple[ast.stmt, ...] = ()  # in order: the first one, and what is made of it
+
+
 def move_behind(
     statement: ast.stmt,
     wraps: Collection[ast.Call],
     module: Module,
+    study: Study,
     filled: frozenset[str] = frozenset(),
-) -> tuple[ast.stmt, str]:
-    """The statement behind which another has to move so that it comes after some wraps, and why it
-    cannot; an empty text when it can. ``filled`` are the names that a loop puts something into.
+) -> Move:
+    """The statement behind which another has to move so that it comes after some wraps.
+
+    Optimizers and schedulers that are made of its value in between move along.
+    ``filled`` are the names that a loop puts something into.
     """
     table = module.table
     block = block_of(table.parents[statement], statement)
@@ -216,41 +230,63 @@ def move_behind(
     last = own[-1]
     above = (a for a in (last, *table.ancestors(last)) if a in block)
     behind = of_kind(next(above, last), ast.stmt)
-    return behind, _move_problem(statement, behind, module, filled, own)
+    if behind not in block or any(isinstance(n, LEAVING) for n in walk(behind)):
+        return Move(behind, "the two are not in the same straight run of statements")
+    if not isinstance(statement, ast.Assign) and not (filled and isinstance(statement, ast.For)):
+        return Move(behind, "it is not a plain assignment")
+    between = block[block.index(statement) + 1 : block.index(behind) + 1]
+    return _with_what_is_made(statement, behind, between, module, study, filled, own)
 
 
-def _move_problem(
-    statement: ast.stmt,
+def _with_what_is_made(
+    statement: ast.Assign | ast.For,
     behind: ast.stmt,
+    between: Iterable[ast.stmt],
     module: Module,
+    study: Study,
     filled: frozenset[str],
     wraps: Collection[ast.stmt],
-) -> str:
-    """Why ``statement`` cannot move behind a later one; an empty text when it can."""
-    table = module.table
-    block = block_of(table.parents[statement], statement)
-    if behind not in block or any(isinstance(n, LEAVING) for n in walk(behind)):
-        return "the two are not in the same straight run of statements"
-    if not isinstance(statement, ast.Assign) and not (filled and isinstance(statement, ast.For)):
-        return "it is not a plain assignment"
-    between = block[block.index(statement) + 1 : block.index(behind) + 1]
+) -> Move:
+    """How a statement gets behind a later one, with what is made of its value in between."""
+    moved: list[ast.stmt] = [statement]
     assigned = isinstance(statement, ast.Assign)
     targets = statement.targets if isinstance(statement, ast.Assign) else [statement.target]
     bound = {path for target in targets for path in stored_paths(target)} | filled
     used = _paths(statement.value if isinstance(statement, ast.Assign) else statement)
     used -= set() if assigned else filled
-    owners = {re.split(r"[.\[]", path)[0] for path in bound if not path.isidentifier()}
+    nodes = (node for wrap in wraps for node in walk(wrap) if isinstance(node, ast.expr))
+    wrapped = {path for node in nodes for path in stored_paths(node)}
     for other in between:
         if not bound.isdisjoint(_paths(other)):
-            return "it is used before that"
+            value = _made_of(other, bound, module, study)
+            if value is None or not wrapped.isdisjoint(_paths(value)):
+                return Move(behind, "it is used before that")
+            moved.append(other)
+            used |= _paths(value) - bound
+            bound |= {p for t in of_kind(other, ast.Assign).targets for p in stored_paths(t)}
+            continue
+        owners = {re.split(r"[.\[]", path)[0] for path in bound if not path.isidentifier()}
         for node in walk(other):
             if isinstance(node, ast.Call) and not owners.isdisjoint(_handed(node)):
-                return "it may be used before that"
-            if not isinstance(node, ast.expr) or table.statement(node) in wraps:
+                return Move(behind, "it may be used before that")
+            if not isinstance(node, ast.expr) or module.table.statement(node) in wraps:
                 continue
             for path in used.intersection(stored_paths(node)):
-                return f"{path} changes in between"
-    return ""
+                return Move(behind, f"{path} changes in between")
+    return Move(behind, "", tuple(moved))
+
+
+def _made_of(
+    statement: ast.stmt, held: Collection[str], module: Module, study: Study
+) -> ast.Call | None:
+    """The call that makes an optimizer or a scheduler of what is held, if an assignment does that
+    alone."""
+    call = statement.value if isinstance(statement, ast.Assign) else None
+    made = {p for t in getattr(statement, "targets", ()) for p in stored_paths(t)}
+    if not isinstance(call, ast.Call) or not made or not made.isdisjoint(held):
+        return None
+    makes = named_like_an_optimizer(call) or schedulers.is_scheduler(call, module, study)
+    return call if makes else None
 
 
 def _paths(part: ast.AST) -> set[str]:

@@ -176,14 +176,27 @@ def may_come_first(call: ast.Call, whole: Whole, module: Module, study: Study) -
 def owners(node: ast.expr, module: Module, study: Study, depth: int) -> Iterator[ast.expr]:
     """``model.blocks`` and ``model`` of ``block`` in ``for block in model.blocks``."""
     yield node
-    while isinstance(node, (ast.Attribute, ast.Subscript)):
-        node = node.value
+    while (holder := _holder(node)) is not None:
+        node = holder
         yield node
     if not isinstance(node, ast.Name) or not depth or _is_self(node, module):
         return
     for definition in study.defined_by(node, module):
         if definition.value is not None and definition.kind in {Kind.ELEMENT, Kind.ASSIGN}:
             yield from owners(_listed(definition.value), module, study, depth - 1)
+
+
+def _holder(node: ast.expr) -> ast.expr | None:
+    """``model.blocks`` of ``model.blocks[0]``, ``model`` of ``getattr(model, name)`` and
+    ``model.get_submodule(name)``."""
+    match node:
+        case ast.Attribute(value=holder) | ast.Subscript(value=holder):
+            return holder
+        case ast.Call(func=ast.Name(id="getattr"), args=[holder, *_]):
+            return holder
+        case ast.Call(func=ast.Attribute(value=holder, attr="get_submodule")):
+            return holder
+    return None
 
 
 def _listed(node: ast.expr) -> ast.expr:

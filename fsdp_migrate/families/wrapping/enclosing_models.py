@@ -55,7 +55,7 @@ def role(constructor: Constructor, study: Study) -> Role:
         if outer is not None and wrap_contexts.is_outer_of_two(outer, study):
             return role(outer, study)
         found.add(_kept_in(holder, module, constructor, study))
-    if _is_called_back(constructor, study):
+    if _is_called_back(constructor, study) or _may_make_parts(constructor):
         found |= {Role.PART, Role.ROOT}
     if not found:
         return Role.ROOT
@@ -78,6 +78,28 @@ def _is_called_back(constructor: Constructor, study: Study) -> bool:
         if study.external(call.func, where).isdisjoint(PARTIAL)
         for value in study.values(given, where)
     )
+
+
+def _may_make_parts(constructor: Constructor) -> bool:
+    """Whether a ``functools.partial`` makes something that is not just given a name or returned:
+    ``model.blocks[i] = wrap(block)``, before ``model = wrap(model)``."""
+    call, table = constructor.call, constructor.module.table
+    if constructor.reference not in call.args:
+        return False
+    match table.parents[call]:
+        case ast.Assign(targets=[ast.Name(id=name)]) as statement:
+            scope = table.scope_of(statement).lookup(name)
+        case _:
+            return True
+    for use in table.reads(name, scope) if scope is not None else ():
+        made = table.parents[use]
+        match table.parents[made]:
+            case ast.Assign(targets=[ast.Name()], value=value) | ast.Return(value=value):
+                if value is not made or getattr(made, "func", None) is not use:
+                    return True
+            case _:
+                return True
+    return False
 
 
 def enclosing_constructors(constructor: Constructor, study: Study) -> frozenset[Constructor]:

@@ -15,6 +15,7 @@ from dataclasses import replace
 
 from fsdp_migrate.analysis.flow import access_path
 from fsdp_migrate.analysis.module import Module
+from fsdp_migrate.families.wrapping import partial_functions
 from fsdp_migrate.families.wrapping.written_dictionaries import (
     Unreadable,
     entries_of,
@@ -107,6 +108,7 @@ def _register_partials(study: Study) -> None:
             call, dictionary = _read_partial(constructor, study)
         except Unreadable:
             constructor.call = of_kind(partial, ast.Call)
+            partial_functions.register(constructor, study)
             continue
         constructor.call, constructor.dictionary = call, dictionary
         constructor.problem, constructor.is_open = "", False

@@ -85,6 +85,18 @@ class Policy:
     def needs_walk(self) -> bool:
         return self.kind is Kind.WALK or any(p.needs_walk for part in self.parts for p in part)
 
+    @property
+    def joined(self) -> list[Policy]:
+        """The policies that are joined in it, however far in; itself if it is none of those."""
+        if self.kind is not Kind.ANY:
+            return [self]
+        return [each for part in self.parts for p in part for each in p.joined]
+
+    @property
+    def counts_joined(self) -> bool:
+        """Whether policies that only count are joined with others, or with nothing."""
+        return self.kind is Kind.ANY and any(p.by_size for p in self.joined)
+
 
 def read(values: Iterable[Value], study: Study) -> list[Policy]:
     """Every policy an expression may be.

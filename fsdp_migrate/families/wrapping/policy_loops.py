@@ -1,8 +1,8 @@
 """What emitted code does with an auto wrap policy: a loop over the modules that it picks.
 
-The loop tests each module, by its class or with the policy's predicate; ``units_by_size`` lists
-those of a size. Any other policy that counts parameters is handed to ``shard_by_policy`` of the
-support module, which walks as FSDP1 did.
+The loop tests each module, by its class, with the policy's predicate, or by its size where that is
+one test of several; ``units_by_size`` lists those of a size alone. Any other policy that counts
+parameters is handed to ``shard_by_policy`` of the support module, which walks as FSDP1 did.
 """
 
 from __future__ import annotations
@@ -42,6 +42,7 @@ from fsdp_migrate.syntax.trees import FUNCTIONS
 
 # Earlier releases refuse every list of modules, unless it stands in a list.
 TAKES_LISTS = Version("2.12")
+PREDICATE, CLASSES = "predicate on a module", "tuple of classes"  # what a policy may become
 KEPT = "kept: shard_by_policy asks it as FSDP1 did"
 CALLED = (
     "the policy is called here without a module, which FSDP1 stopped at: it is taken for what "
@@ -77,7 +78,9 @@ def _expressed(argument: ast.expr, plan: ShardPlan, study: Study) -> PolicyUse:
         result = _asked_in_loop(argument, real, plan, study)
     elif policy_sizes.are_counts(real, argument, plan.constructor, study):
         return policy_sizes.loop(argument, real, plan, study, nullable=nullable)
-    elif any(p.needs_walk or is_used_otherwise(p, study) for p in real):
+    elif any(is_used_otherwise(p, study) for p in real) or (
+        any(p.needs_walk for p in real) and not policy_sizes.are_tests(real, constructor, study)
+    ):
         return _walked(argument, real, plan, study, nullable=nullable)
     elif len(found) == 1 and is_local(argument, real[0], plan):
         result = _inlined(argument, real[0], plan, study)
@@ -153,9 +156,16 @@ def _inlined(argument: ast.expr, policy: Policy, plan: ShardPlan, study: Study) 
             setup = (code("{n} = {c}", n=name, c=classes),)
             classes = code("{n}", n=name)
         plan.unit_classes = classes
+    for each in policy.joined:
+        if policy.kind is Kind.ANY and not policy.named and each.by_size and not plan.size_tests:
+            name = plan.fresh("is_large")
+            test = policy_sizes.test(each, "module", plan)
+            setup += (code("def {n}(module):\n    return {t}", n=name, t=test),)
+            plan.size_tests[each.node] = name
     targets = Targets(
         lambda name: _operand(policy, _test(policy, name, plan)),
         by_class=_by_class(policy),
+        counts=policy.counts_joined,
         variable=variable,
         classes=policy.argument if policy.kind is Kind.CLASSES else None,
     )
@@ -218,6 +228,10 @@ def _test(policy: Policy, variable: str, plan: ShardPlan) -> Code:
             called = code("{f}({v})", f=present(element), v=variable)
             tests.append(_test(part[0], variable, plan) if inline else called)
         return join(" or ", tests)
+    if policy.node in plan.size_tests:
+        return code("{n}({v})", n=plan.size_tests[policy.node], v=variable)
+    if policy.by_size:
+        return policy_sizes.test(policy, variable, plan)
     nn = plan.proposal.module_name(policy.module, "torch.nn", "nn", policy.node)
     return code("not isinstance({v}, ({nn}.ModuleList, {nn}.ModuleDict))", v=variable, nn=nn)
 
@@ -248,22 +262,27 @@ def _by_value(
         if by_class:
             classes = code("{p} or ()", p=value) if nullable else value
             return code("isinstance({v}, {c})", v=variable, c=classes)
-        call = code("{p}({v})", p=value, v=variable)
-        return code("{p} is not None and {c}", p=value, c=call) if nullable else call
+        return code("{p}({v})", p=value, v=variable)
 
-    message = "loop over model.modules()"
-    return PolicyUse(message, targets=Targets(test, by_class=by_class), setup=setup)
+    targets = Targets(test, by_class=by_class, counts=any(p.counts_joined for p in real))
+    targets.unless_none = value if nullable else None
+    return PolicyUse("loop over model.modules()", targets=targets, setup=setup)
 
 
 def _to_classes(policy: Policy, plan: ShardPlan, study: Study) -> None:
+    convert_origin(policy, written_in(CLASSES, policy), CLASSES, plan, study)
+
+
+def written_in(form: str, policy: Policy) -> Code:
+    """A policy that picks by class, in one of its forms."""
     classes = present(policy.argument)
+    if form == PREDICATE:
+        return code("lambda module: isinstance(module, {c})", c=class_tuple(classes))
     display = isinstance(classes, (ast.Set, ast.List, ast.Tuple)) and classes.elts
     if display and not any(isinstance(e, ast.Starred) for e in classes.elts):  # type: ignore[attr-defined]
         items = [code("{e}", e=e) for e in classes.elts]  # type: ignore[attr-defined]
-        new = code("({i},)" if len(items) == 1 else "({i})", i=join(", ", items))
-    else:
-        new = code("tuple({c})", c=classes)
-    convert_origin(policy, new, "tuple of classes", plan, study)
+        return code("({i},)" if len(items) == 1 else "({i})", i=join(", ", items))
+    return code("tuple({c})", c=classes)
 
 
 def _to_predicate(policy: Policy, plan: ShardPlan, study: Study) -> None:
@@ -275,7 +294,7 @@ def _to_predicate(policy: Policy, plan: ShardPlan, study: Study) -> None:
         new = code("lambda module: {t}", t=_test(policy, "module", plan))
     else:
         new = code("lambda module: {t}", t=_test(policy, "module", plan))
-    convert_origin(policy, new, "predicate on a module", plan, study)
+    convert_origin(policy, new, PREDICATE, plan, study)
 
 
 def _walked(
@@ -356,6 +375,7 @@ def _describe(policy: Policy) -> str:
         Kind.PREDICATE: "loop over the modules the predicate picks",
         Kind.ANY: "loop over the modules any of the policies picks",
         Kind.ALL: "loop over all modules",
+        Kind.WALK: "loop over the modules of this size",
     }[policy.kind]
 
 

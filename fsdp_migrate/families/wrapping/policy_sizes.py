@@ -1,9 +1,14 @@
-"""Policies that only count parameters: the number of them says which modules become units."""
+"""Policies that only count parameters: the number of them says which modules become units.
+
+One by itself is a number for ``units_by_size``. One that is joined with others is a test of a
+module like these, for a loop that shards children first: parameters that units inside have taken
+are sharded by then, and do not count.
+"""
 
 from __future__ import annotations
 
 import ast
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from fsdp_migrate.families.wrapping import policies
 from fsdp_migrate.families.wrapping.model_contents import may_have_batch_norm
@@ -23,6 +28,8 @@ from fsdp_migrate.planning.shard_plan import ShardPlan
 from fsdp_migrate.syntax.kinds import present
 
 USUAL_SIZE = "100_000_000"  # parameters of a unit, where nothing else is said
+IGNORED = ("ignored_modules", "ignored_states")  # whose parameters do not count
+SHARDED_BEFORE = ("distribute_tensor", "distribute_module", "parallelize_module")
 
 
 def are_counts(
@@ -36,14 +43,60 @@ def are_counts(
         return False
     if any(is_used_otherwise(policy, study) for policy in real):
         return False
+    sharing = _sharing(real, constructor, study)
+    return all(_counts_all(each, study) for each in (constructor, *sharing))
+
+
+def _sharing(
+    real: Sequence[Policy], constructor: Constructor, study: Study
+) -> Iterator[Constructor]:
+    """The other constructors that may be given one of some policies."""
     nodes = {policy.node for policy in real}
-    sharing = (
+    return (
         other
         for other in study.constructors.values()
         if other is not constructor
         and nodes & {p.node for p in policies.read_policies(other, study) or ()}
     )
-    return all(_counts_all(each, study) for each in (constructor, *sharing))
+
+
+def are_tests(real: Sequence[Policy], constructor: Constructor, study: Study) -> bool:
+    """Whether a loop can ask joined policies of which some count: all others are tests, all
+    parameters count, none is sharded before, and attention has no parts but torch's own."""
+    joined = [each for policy in real for each in policy.joined]
+    if not any(p.counts_joined for p in real) or study.project.mentions(*SHARDED_BEFORE):
+        return False
+    if any(p.needs_walk and not _is_test(p) for p in joined):
+        return False
+    if study.tracer.derived("torch.nn.MultiheadAttention"):
+        return False
+    return not any(
+        each.may_have(name)
+        for each in (constructor, *_sharing(real, constructor, study))
+        for name in IGNORED
+    )
+
+
+def _is_test(policy: Policy) -> bool:
+    return policy.by_size and isinstance(policy.node, ast.Call)
+
+
+def test(policy: Policy, variable: str, plan: ShardPlan) -> Code:
+    """Whether a module has that many parameters besides those that are sharded."""
+
+    def name(source: str, name: str) -> str:
+        return plan.proposal.name(policy.module, source, name, policy.node)
+
+    nn = plan.proposal.module_name(policy.module, "torch.nn", "nn", policy.node)
+    return code(
+        "not isinstance({v}, ({nn}.ModuleList, {nn}.ModuleDict, {l})) and "
+        "sum(p.numel() for p in {v}.parameters() if not isinstance(p, {d})) >= {n}",
+        v=variable,
+        nn=nn,
+        l=name("torch.nn.modules.linear", "NonDynamicallyQuantizableLinear"),
+        d=name("torch.distributed.tensor", "DTensor"),
+        n=_count(policy),
+    )
 
 
 def loop(
@@ -81,7 +134,7 @@ def _counts_all(constructor: Constructor, study: Study) -> bool:
 
     Where BatchNorm layers are units as well, FSDP1 looked into every module.
     """
-    if any(map(constructor.may_have, ("ignored_modules", "ignored_states"))):
+    if any(map(constructor.may_have, IGNORED)):
         return False
     models = constructor.wraps
     if not constructor.may_have("mixed_precision"):

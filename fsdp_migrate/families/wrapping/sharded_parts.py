@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from fsdp_migrate.analysis.module import Module
+from fsdp_migrate.analysis.tracing.functions import is_self
 from fsdp_migrate.analysis.values import Class, Display, Made, Unknown, Value
 from fsdp_migrate.families.wrapping import enclosing_models
 from fsdp_migrate.families.wrapping.plain_models import is_plain_yet
@@ -49,7 +50,9 @@ def sharded_parts(node: ast.expr, module: Module, study: Study) -> Held:
     given = any(_is_given_some(value, study) for value in values)
     if made and not given and is_plain_yet(node, module, study):
         return Held()
-    found = (s for c in made if not _comes_later(c, node, module) for s in study.settings_of(c))
+    found = (
+        s for c in made if not _comes_later(c, node, module, study) for s in study.settings_of(c)
+    )
     return Held(frozenset(found), all(_is_certain(v, study) for v in values))
 
 
@@ -63,15 +66,50 @@ def _is_given_some(value: Value, study: Study) -> bool:
     return False
 
 
-def _comes_later(constructor: Constructor, node: ast.expr, module: Module) -> bool:
-    """Whether the function around ``node`` shards a part once, after ``node`` has run."""
-    call = constructor.call
+def _comes_later(constructor: Constructor, node: ast.expr, module: Module, study: Study) -> bool:
+    """Whether the function around ``node`` shards a part once, after ``node`` has run: itself, or
+    an object that is being made by a method."""
     here = references.enclosing_function(module, node)
-    if constructor.module is not module or references.enclosing_function(module, call) is not here:
-        return False
-    around = set(module.table.ancestors(call)) & set(module.table.ancestors(node))
-    repeated = any(isinstance(n, LOOPS) and here in module.table.ancestors(n) for n in around)
-    return call.lineno > node.lineno and not repeated
+    calls = _leading_to(constructor, node, here, module, study)
+    for call in calls:
+        around = set(module.table.ancestors(call)) & set(module.table.ancestors(node))
+        repeated = any(isinstance(n, LOOPS) and here in module.table.ancestors(n) for n in around)
+        if call.lineno <= node.lineno or repeated:
+            return False
+    return bool(calls)
+
+
+def _leading_to(
+    constructor: Constructor, node: ast.expr, here: ast.AST, module: Module, study: Study
+) -> list[ast.Call]:
+    """The calls of a function that shard a part; none where it may be sharded by others.
+
+    Nobody else has ``self`` while its ``__init__`` runs, if that alone leads to the constructor.
+    """
+    function = references.enclosing_function(constructor.module, constructor.call)
+    if function is here:
+        return [constructor.call]
+    name, owner = getattr(here, "name", ""), node
+    while isinstance(owner, ast.Attribute):
+        owner = owner.value
+    if name != "__init__" or not isinstance(owner, ast.Name) or not is_self(owner, module):
+        return []
+    found: list[ast.Call] = []
+    waiting, known = [(function, constructor.module)], {function}
+    for each, where in waiting:
+        if not isinstance(each, (ast.FunctionDef, ast.AsyncFunctionDef)) or each.name == name:
+            return []  # of a class that this one is derived from, say
+        callers = study.tracer.callers(each, where)
+        if not callers:
+            return []  # others may call it for what ``__init__`` is given
+        for caller in callers:
+            around = references.enclosing_function(caller.module, caller.call)
+            if around is here:
+                found.append(caller.call)
+            elif around not in known:
+                known.add(around)
+                waiting.append((around, caller.module))
+    return found
 
 
 def _parts(value: Value, study: Study) -> set[ast.AST]:

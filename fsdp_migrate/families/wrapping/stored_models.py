@@ -29,6 +29,7 @@ PASSED_ON = (  # expressions whose value holds, or is, one of their parts
     ast.SetComp,
     ast.Starred,
     ast.Tuple,
+    ast.comprehension,
     ast.keyword,
 )
 Holder = tuple[ast.AST | None, Module]

@@ -65,11 +65,11 @@ def _scheduler_calls(study: Study) -> list[tuple[ast.Call, Module]]:
         for module in study.project.modules
         if module.mentions("lr_scheduler", "LRScheduler", WORD)
         for call in module.table.calls
-        if (call.args or call.keywords) and _is_scheduler(call, module, study)
+        if (call.args or call.keywords) and is_scheduler(call, module, study)
     ]
 
 
-def _is_scheduler(call: ast.Call, module: Module, study: Study) -> bool:
+def is_scheduler(call: ast.Call, module: Module, study: Study) -> bool:
     if WORD in ast.unparse(call.func):
         return True
     return any(WORD in name for name in study.external(call.func, module))

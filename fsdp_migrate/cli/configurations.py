@@ -1,0 +1,70 @@
+"""The configurations of a run: read, decided, and their answers put beside those about code."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from fsdp_migrate import shown
+from fsdp_migrate.configurations import engine
+from fsdp_migrate.migration.selection import is_selected
+from fsdp_migrate.planning.result import Result
+
+if TYPE_CHECKING:
+    from fsdp_migrate.fsdp1.site import Key
+    from fsdp_migrate.migration.units import Unit
+
+
+@dataclass
+class Configs:
+    """The configurations of a run, and which of their codes are wanted."""
+
+    found: engine.Configurations
+    width: int
+    select: frozenset[str]
+    ignore: frozenset[str]
+    edit: bool
+
+    @classmethod
+    def read(
+        cls,
+        files: Mapping[Path, bytes],
+        display: Callable[[Path], str],
+        root: Path,
+        width: int,
+        select: frozenset[str],
+        ignore: frozenset[str],
+        *,
+        edit: bool,
+    ) -> Configs:
+        found = engine.read(files, display, root)
+        return cls(found, width, select, ignore, edit)
+
+    def decide_in(self, result: Result, refused: Mapping[Key, str]) -> None:
+        """Add to ``result`` what becomes of the settings, less what was ``refused``."""
+
+        def refusal(code: str, key: Key) -> str:
+            if not is_selected(code, self.select, self.ignore):
+                return f"{code} is not selected"
+            return refused.get(key, "")
+
+        result.configured, changes = self.found.decide(self.width, refusal)
+        result.problems += [p for p in self.found.problems if p not in result.problems]
+        result.remarks = self.found.remarks
+        if self.edit:
+            result.changes |= changes
+
+    def units(self) -> list[Unit]:
+        """What there is to ask about in a review: what is changed together is asked together."""
+        from fsdp_migrate.migration.units import Unit
+
+        found = []
+        for group in self.found.groups:
+            if not any(group.edits.values()):
+                continue
+            places = dict.fromkeys(block.file.display for block in group.blocks())
+            names = ", ".join(map(shown.path, places))
+            found.append(Unit(f"the settings in {names}", {engine.key(group)}))
+        return found

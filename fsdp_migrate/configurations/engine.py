@@ -1,0 +1,208 @@
+"""Configurations from bytes to what becomes of them; pure, like the engine for Python."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from fsdp_migrate.configurations import commands, comments, recognise, secrets
+from fsdp_migrate.configurations.block import Block, File
+from fsdp_migrate.configurations.entries import Entries
+from fsdp_migrate.configurations.formats import json_, yaml
+from fsdp_migrate.configurations.formats.text import Refused, Text, applied
+from fsdp_migrate.configurations.run import Decided, Group, Run, decide, framework, groups
+from fsdp_migrate.configurations.settings import Migrate
+from fsdp_migrate.configurations.words import Words
+from fsdp_migrate.fsdp1.construct import Construct
+from fsdp_migrate.fsdp1.site import Key
+from fsdp_migrate.planning.outcome import Outcome
+from fsdp_migrate.planning.result import Configured, Problem
+from fsdp_migrate.syntax.suppressions import Remarks
+
+YAML = (".yaml", ".yml")
+JSON = (".json",)
+LARGEST = 100_000  # characters that are looked at closely; what is longer is data
+RETURNS = "its lines end in a carriage return alone"
+
+
+@dataclass
+class Configurations:
+    """The configurations of a tree, in groups that are changed together."""
+
+    groups: list[Group] = field(default_factory=list)
+    problems: list[Problem] = field(default_factory=list)
+    remarks: dict[str, Remarks] = field(default_factory=dict)  # by the name that files are shown by
+
+    def decide(
+        self,
+        width: int,
+        refusal: Callable[[str, Key], str],
+        migrate: Callable[[str], Migrate] = framework,
+    ) -> tuple[list[Configured], dict[Path, bytes]]:
+        """What becomes of each setting, and the new contents of the files."""
+        for group in self.groups:
+            decide(group, width, refusal(group.runs[0].code, key(group)), migrate)
+        files = dict.fromkeys(b.file for g in self.groups for b in g.blocks())
+        for file in files:
+            try:
+                self._written(file)
+            except Refused as refused:
+                for group in self.groups:
+                    if any(block.file is file for block in group.blocks()):
+                        decide(group, width, str(refused), migrate)
+        written = {file: self._written(file) for file in files}
+        changes = {f.path: new.encode() for f, new in written.items() if new != f.text.text}
+        found = [_configured(decided) for group in self.groups for decided in group.decided]
+        return sorted(found, key=lambda c: (str(c.path), c.line, c.column)), changes
+
+    def _written(self, file: File) -> str:
+        edits = [
+            edit
+            for group in self.groups
+            for block, made in group.edits.items()
+            if block.file is file
+            for edit in made
+        ]
+        return applied(file.text.text, edits)
+
+
+def key(group: Group) -> Key:
+    """What tells a group from others, in the way of a decision about code."""
+    block = group.runs[0].blocks[0]
+    return block.file.path, block.file.text.place(block.head.start), Construct.parse(block.code)
+
+
+def read(files: Mapping[Path, bytes], display: Callable[[Path], str], root: Path) -> Configurations:
+    """Read everything that may be a configuration."""
+    found = Configurations()
+    blocks: list[Block] = []
+    for path, data in sorted(files.items()):
+        shown = display(path)
+        try:
+            text = data.decode()
+        except UnicodeDecodeError:
+            if recognise.LOOKS.search(data):
+                found.problems.append(Problem(shown, "is not UTF-8"))
+            continue
+        file = File(path, shown, Text(text))
+        try:
+            blocks += _blocks(file, data)
+        except (yaml.NotYaml, json_.NotJson) as error:
+            what = "JSON" if isinstance(error, json_.NotJson) else "YAML"
+            message = f"is not {what}: {error.message} (column {error.column})"
+            found.problems.append(Problem(shown, message, error.line))
+            continue
+        if file.remarks.ignores or file.remarks.markers:
+            found.remarks[shown] = file.remarks
+    sound = []
+    for block in blocks:
+        twice = _repeated(block)
+        if twice is None:
+            sound.append(block)
+        elif twice not in found.problems:
+            found.problems.append(twice)
+    found.groups = groups(list(_runs(sound, root)))
+    return found
+
+
+def _blocks(file: File, data: bytes) -> Sequence[Block]:
+    text = file.text
+    suffix = file.path.suffix.lower()
+    if suffix not in YAML + JSON:
+        return commands.blocks(file)
+    looks = recognise.is_called_fsdp(file) or recognise.LOOKS.search(data) is not None
+    if not looks or len(text.text) > LARGEST:
+        return ()
+    if suffix in JSON:
+        document = json_.read(text.text)
+        return recognise.blocks_of_json(file, document)
+    try:
+        documents = yaml.read(text.text)
+    except yaml.NotYaml:
+        if yaml.is_template(text.text):
+            return ()
+        raise
+    file.remarks = comments.remarks(text, comments.words_of(documents))
+    found = recognise.blocks_of_yaml(file, documents)
+    if "\r" in text.text.replace("\r\n", ""):
+        for block in found:
+            block.reason = block.reason or RETURNS
+    return found
+
+
+def _repeated(block: Block) -> Problem | None:
+    """What is wrong with a block that has a key twice."""
+    if not isinstance(block, Entries):
+        return None
+    for mapping in (block.top, *filter(None, map(block.top.below, block.sections))):
+        pair = mapping.repeated()
+        if pair is not None:
+            text = block.file.text
+            line, column = text.place(pair.at.start)
+            first = mapping.get(pair.key)
+            before = text.line_at(first.at.start) if first is not None else line
+            message = f"{pair.key} stands there twice, in line {before} and here (column {column})"
+            return Problem(block.file.display, message, line)
+    return None
+
+
+def _runs(blocks: Sequence[Block], root: Path) -> Iterator[Run]:
+    """The runs of all blocks: each file by itself, and with the commands that name it."""
+    files: dict[Path, list[Block]] = {}
+    for block in blocks:
+        files.setdefault(block.file.path, []).append(block)
+    used: set[Block] = set()
+    for block in blocks:
+        if not isinstance(block, Words) or block.is_base:
+            continue
+        base, reason = commands.base(block, files, root)
+        used.update(base if block.code != recognise.ACCELERATE else ())
+        yield Run([*base, block], reason)
+    for block in blocks:
+        if block not in used and not isinstance(block, Words):
+            yield Run([block])
+
+
+def _configured(decided: Decided) -> Configured:
+    block = decided.block
+    text = block.file.text
+    change = decided.change
+    span = block.span(change.old)
+    line, column = text.place(span.start)
+    end = text.line_at(max(span.start, span.end - 1))
+    width = (span.end if end == line else text.start_of(line) + len(text.line(line))) - span.start
+    return Configured(
+        path=block.file.path,
+        display=block.file.display,
+        line=line,
+        column=column,
+        width=max(1, width),
+        end_line=end,
+        code=block.code,
+        outcome=change.outcome,
+        name=change.old or (change.new[0] if change.new else "settings"),
+        message=_message(decided),
+        help=change.help,
+        source=secrets.masked_line(text.line(line)),
+        held=decided.held,
+        ignore=decided.ignore,
+        ignoring=decided.ignoring,
+    )
+
+
+def _message(decided: Decided) -> str:
+    """What is said of a change: with what comes in its place, where something does."""
+    change = decided.change
+    if change.outcome is Outcome.LEFT:
+        return change.message
+    if change.new is None:
+        return f"gone: {change.message}"
+    name, value = change.new
+    shown = str(value).lower() if isinstance(value, bool) else str(value)
+    if not change.old:
+        return f"added as {shown}: {change.message}"
+    setting = decided.block.settings[change.old]
+    if (name, value) == (change.old, setting.value):
+        return f"stays: {change.message}"
+    return f"{shown if name == change.old else f'{name}: {shown}'}: {change.message}"

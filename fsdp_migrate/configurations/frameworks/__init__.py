@@ -1,0 +1,1 @@
+"""What each framework's settings of FSDP1 become: one module a framework, each with ``migrate``."""

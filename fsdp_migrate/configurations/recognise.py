@@ -1,0 +1,233 @@
+"""Which mappings of YAML and JSON are settings of FSDP, and of which framework."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Sequence
+
+from fsdp_migrate.configurations.block import Block, File
+from fsdp_migrate.configurations.entries import Entries
+from fsdp_migrate.configurations.formats import json_, yaml
+from fsdp_migrate.configurations.formats.text import Span
+from fsdp_migrate.configurations.formats.tree import Mapping, Node, Scalar, mappings
+from fsdp_migrate.configurations.formats.tree import Sequence as ListNode
+
+ACCELERATE, TRANSFORMERS, AXOLOTL, VERL = "FSDP510", "FSDP520", "FSDP540", "FSDP550"
+SECTION = "fsdp_config"
+MESH = "parallelism_config"
+LOOKS = re.compile(
+    rb"(?i)fsdp_config|distributed_type[\"']?\s*:\s*[\"']?[\w.]*fsdp|strategy[\"']?\s*:\s*[\"']?fsdp"
+    rb"|fsdp[\"']?\s*:[\s\[\"'-]*(?:full_shard|shard_grad_op|no_shard|hybrid_shard|auto_wrap|offload)"
+    rb"|fsdp_(?:auto_wrap|transformer|sharding|backward|state|offload"
+    rb"|use_orig|min_num|forward|sync|cpu_ram|activation|limit|xla|version)"
+)
+"""What a file has, as text, that may hold such a mapping."""
+
+# Words that only files of one framework have beside ``fsdp_config``.
+_OF_ACCELERATE = {
+    "compute_environment", "distributed_type", "machine_rank", "main_training_function",
+    "num_machines", "downcast_bf16", "main_process_port", "use_cpu",
+}  # fmt: skip
+_OF_AXOLOTL = {
+    "base_model", "sequence_len", "micro_batch_size", "num_epochs", "val_set_size", "adapter",
+    "dataset_prepared_path", "sample_packing",
+}  # fmt: skip
+_OF_TRANSFORMERS = {
+    "output_dir", "per_device_train_batch_size", "learning_rate", "num_train_epochs",
+    "gradient_accumulation_steps", "gradient_checkpointing", "lr_scheduler_type", "save_strategy",
+    "model_name_or_path", "logging_steps", "save_steps", "max_steps", "warmup_ratio",
+}  # fmt: skip
+_OPTIONS = {
+    "full_shard", "shard_grad_op", "no_shard", "hybrid_shard", "hybrid_shard_zero2", "auto_wrap",
+    "offload",
+}  # fmt: skip
+_KEYS = {
+    "version", "auto_wrap_policy", "transformer_layer_cls_to_wrap", "min_num_params", "xla",
+    "backward_prefetch", "backward_prefetch_policy", "forward_prefetch", "limit_all_gathers",
+    "use_orig_params", "sync_module_states", "cpu_ram_efficient_loading", "state_dict_type",
+    "activation_checkpointing", "reshard_after_forward", "xla_fsdp_settings", "offload_params",
+    "xla_fsdp_grad_ckpt", "sharding_strategy", "cpu_offload", "ignored_modules",
+    "xla_fsdp_v2",
+}  # fmt: skip
+_ROLES = {"actor", "ref", "critic", "reward_model", "model", "engine", "teacher", "student"}
+_STRATEGIES = {"fsdp", "fsdp2"}
+
+
+def blocks_of_yaml(file: File, documents: Sequence[Node]) -> list[Block]:
+    return [b for node in documents for b in _blocks(file, documents, node, is_json=False)]
+
+
+def blocks_of_json(file: File, document: Node) -> list[Block]:
+    return list(_blocks(file, [document], document, is_json=True))
+
+
+def _blocks(
+    file: File, documents: Sequence[Node], node: Node, *, is_json: bool
+) -> Iterator[Entries]:
+    def made(code: str, top: Mapping, head: Span) -> Entries:
+        return Entries(
+            code,
+            file,
+            head,
+            documents=documents,
+            top=top,
+            written=json_.written if is_json else yaml.written,
+            read=(lambda text: [json_.read(text)]) if is_json else yaml.read,
+            comments=not is_json,
+            reason="" if is_json or not yaml.is_template(file.text.text) else _TEMPLATE,
+        )
+
+    roles = []
+    for path, mapping in mappings(node):
+        keys = {pair.key for pair in mapping.pairs}
+        if SECTION in keys or "fsdp" in keys:
+            if block := _known_keys(mapping, keys, made):
+                yield block
+                continue
+        elif not path and _is_section(keys, file):
+            yield _section_alone(mapping, made)
+        if "strategy" in keys and _is_role(path, mapping, keys):
+            roles.append((path, mapping))
+    if roles:
+        yield _roles(roles, made)
+
+
+_TEMPLATE = "statements of a template decide what there is of this file"
+_Made = Callable[[str, Mapping, Span], Entries]
+
+
+def _known_keys(mapping: Mapping, keys: set[str], made: _Made) -> Entries | None:
+    if SECTION in keys and keys & _OF_ACCELERATE:
+        return _accelerate(mapping, made)
+    section = mapping.below(SECTION)
+    inner = {pair.key for pair in section.pairs} if section is not None else set()
+    if any(key.startswith("_") for key in inner):
+        return None  # hydra calls something of the project's own with it
+    if len(keys & _OF_AXOLOTL) > 1 and "base_model" in keys:
+        return _with_section(AXOLOTL, mapping, made)
+    known = bool(inner) and {key.removeprefix("fsdp_") for key in inner} <= _KEYS
+    if _has_options(mapping) or (known and keys & _OF_TRANSFORMERS):
+        return _with_section(TRANSFORMERS, mapping, made)
+    return None
+
+
+def _head(mapping: Mapping, *keys: str) -> Span:
+    """The first of some keys that is there, or the first of all."""
+    for key in keys:
+        pair = mapping.get(key)
+        if pair is not None:
+            return pair.at
+    return mapping.pairs[0].at if mapping.pairs else Span(mapping.start, mapping.start + 1)
+
+
+def _accelerate(mapping: Mapping, made: _Made) -> Entries:
+    block = made(ACCELERATE, mapping, _head(mapping, SECTION))
+    block.sections = (SECTION, MESH)
+    block.section_of = _section_of_accelerate
+    block.take(mapping, str)
+    for section in block.sections:
+        _take_section(block, mapping, section, _prefixed if section == SECTION else str)
+    return block
+
+
+def _section_of_accelerate(name: str) -> str:
+    if name.startswith(f"{MESH}_"):
+        return MESH
+    return SECTION if name.startswith("fsdp_") else ""
+
+
+def _prefixed(key: str) -> str:
+    """accelerate takes keys of the block with ``fsdp_`` or without."""
+    return key if "fsdp" in key else f"fsdp_{key}"
+
+
+def _with_section(code: str, mapping: Mapping, made: _Made) -> Entries:
+    """axolotl and transformers: ``fsdp``, ``fsdp_config`` and ``fsdp_version``."""
+    block = made(code, mapping, _head(mapping, SECTION, "fsdp"))
+    block.sections = (SECTION,)
+    own = {"fsdp", "fsdp_version"} if code == AXOLOTL else {"fsdp"}
+    block.take(mapping, str)
+    block.settings.pop(SECTION, None)  # a path, or an alias
+    block.section_of = lambda name: "" if name in own or name in _top(block) else SECTION
+    block.key_of = lambda name: name.removeprefix(f"{SECTION}.")
+    taken = set(block.settings)
+    _take_section(block, mapping, SECTION, lambda k: f"{SECTION}.{k}" if k in taken else k)
+    return block
+
+
+def _top(block: Entries) -> set[str]:
+    return {pair.key for pair in block.top.pairs}
+
+
+def _take_section(
+    block: Entries, mapping: Mapping, section: str, name_of: Callable[[str], str]
+) -> None:
+    pair = mapping.get(section)
+    if pair is None:
+        return
+    value = pair.value
+    if isinstance(value, Mapping):
+        block.take(value, name_of)
+        block.reason = block.reason or value.odd or value.kept
+    elif isinstance(value, Scalar) and (value.unknown or value.kept):
+        block.reason = block.reason or f"{section}: {value.unknown or value.kept}"
+
+
+def _is_section(keys: set[str], file: File) -> bool:
+    """Whether a file is what transformers takes as ``fsdp_config``: its keys or its name say so."""
+    bare = {key.removeprefix("fsdp_") for key in keys}
+    return bool(bare & _KEYS) and bare <= _KEYS and (bare != keys or is_called_fsdp(file))
+
+
+def is_called_fsdp(file: File) -> bool:
+    return "fsdp" in file.path.name.lower()
+
+
+def _section_alone(mapping: Mapping, made: _Made) -> Entries:
+    block = made(TRANSFORMERS, mapping, _head(mapping))
+    block.take(mapping, str)
+    return block
+
+
+def _has_options(mapping: Mapping) -> bool:
+    """Whether ``fsdp`` has such a value as transformers takes."""
+    pair = mapping.get("fsdp")
+    if pair is None:
+        return False
+    value = pair.value
+    nodes = value.items if isinstance(value, ListNode) else [value]
+    words = {
+        word
+        for node in nodes
+        if isinstance(node, Scalar) and isinstance(node.value, str)
+        for word in node.value.split()
+    }
+    return bool(words) and words <= _OPTIONS
+
+
+def _is_role(path: tuple[str, ...], mapping: Mapping, keys: set[str]) -> bool:
+    """Whether a mapping says which FSDP one of verl's workers has."""
+    pair = mapping.get("strategy")
+    assert pair is not None
+    known = isinstance(pair.value, Scalar) and pair.value.value in _STRATEGIES
+    return known and (SECTION in keys or (bool(path) and path[-1] in _ROLES))
+
+
+def _roles(roles: Sequence[tuple[tuple[str, ...], Mapping]], made: _Made) -> Entries:
+    """verl: all workers of a file are one run."""
+    first = roles[0][1]
+    block = made(VERL, first, _head(first, "strategy"))
+    block.key_of = lambda name: name.rpartition(".")[2]
+    block.section_of = lambda name: name.rpartition(".")[0]
+    for path, mapping in roles:
+        _take_below(block, path, mapping, only="strategy")
+        section = mapping.below(SECTION)
+        for below, inner in mappings(section, (*path, SECTION)) if section else ():
+            _take_below(block, below, inner)
+    return block
+
+
+def _take_below(block: Entries, path: tuple[str, ...], mapping: Mapping, only: str = "") -> None:
+    block.homes[".".join(path)] = mapping
+    block.take(mapping, lambda key: ".".join((*path, key)), (only,) if only else ())
+    block.reason = block.reason or mapping.odd or mapping.kept

@@ -1,0 +1,39 @@
+"""Which files may hold settings of FSDP for a framework: by their names, then by one word.
+
+YAML, JSON, shell scripts and their like. A tree has many of those for other purposes, so that
+they are only read, at most some size, and asked for the word.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+
+SUFFIXES = (
+    *(".yaml", ".yml", ".json"),
+    *(".sh", ".bash", ".zsh", ".slurm", ".sbatch", ".pbs", ".lsf", ".env", ".dockerfile", ".mk"),
+)
+NAMES = re.compile(r"(?i)\.env(\..+)?|(docker|container)file([.-].+)?|(gnu)?makefile")
+LARGEST = 1_000_000  # bytes; what is larger is data
+WORD = b"fsdp"
+
+
+def is_configuration(name: str) -> bool:
+    """Whether a file of this name may be a configuration; most names are out at once."""
+    if name.endswith(SUFFIXES):
+        return True
+    return name[:1] in ".dDcCgGmM" and NAMES.fullmatch(name) is not None
+
+
+def contents(path: str) -> bytes | None:
+    """The contents of a file that has the word, None of another.
+
+    Raises:
+        OSError: it cannot be read.
+    """
+    with open(path, "rb", buffering=0) as stream:
+        if os.fstat(stream.fileno()).st_size > LARGEST:
+            return None
+        data = stream.read()
+    named = WORD in os.fsencode(os.path.basename(path)).lower()
+    return data if named or WORD in data.lower() else None

@@ -1,0 +1,178 @@
+"""Configurations on the command line: reported, written, undone, asked about, left alone."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from fsdp_migrate import report
+from tests.helpers.commandline import Command, answering
+from tests.helpers.terminal import at_terminal
+
+YAML = """\
+distributed_type: FSDP
+fsdp_config:
+  fsdp_sharding_strategy: FULL_SHARD
+  fsdp_use_orig_params: true
+"""
+OTHER = YAML.replace("FULL_SHARD", "SHARD_GRAD_OP")
+LEFT = YAML.replace("FULL_SHARD", "NO_SHARD")
+CODE = """\
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+
+def build(net):
+    return FSDP(net)
+"""
+SECRETS = "API_KEY=hunter2\nACCELERATE_USE_FSDP=true\nFSDP_SHARDING_STRATEGY=NO_SHARD\nB=hunter3\n"
+
+
+@pytest.fixture
+def run(capfdbinary: pytest.CaptureFixture[bytes]) -> Command:
+    return answering(capfdbinary)
+
+
+def lay(directory: Path, files: dict[str, str]) -> None:
+    (directory / "pyproject.toml").write_text(files.get("pyproject.toml", ""))
+    for name, text in files.items():
+        path = directory / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+
+
+@pytest.mark.parametrize("name", report.FORMATS)
+def test_every_format_lists_them(
+    tmp_path: Path, run: Command, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    lay(tmp_path, {"a.yaml": YAML, "b.py": CODE, "left/c.yaml": LEFT})
+    monkeypatch.chdir(tmp_path)
+    answer = run("check", ".", "--format", name)
+    assert answer.code == 1
+    assert "a.yaml" in answer.out
+    assert "FSDP510" in answer.out
+    if name == "json":
+        sites = json.loads(answer.out)["sites"]
+        own = [s for s in sites if s["path"] == "a.yaml"]
+        assert {(s["line"], s["column"], s["code"], s["outcome"]) for s in own} >= {
+            (3, 3, "FSDP510", "rewritten"),
+            (4, 3, "FSDP510", "rewritten"),
+        }
+        assert json.loads(answer.out)["summary"]["sites"] == len(sites)
+
+
+def test_written_and_undone(tmp_path: Path, run: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+    lay(tmp_path, {"a.yaml": YAML, "b.py": CODE})
+    monkeypatch.chdir(tmp_path)
+    subprocess.run(["git", "init", "-q"], check=True)
+    patch = run("rewrite", ".", "--dry-run").out
+    assert (tmp_path / "a.yaml").read_text() == YAML
+    answer = run("rewrite", ".", "--summary", "pr.md", "--allow-dirty")
+    assert answer.code == 0
+    after = (tmp_path / "a.yaml").read_text()
+    assert "fsdp_reshard_after_forward: true\n" in after
+    assert "fsdp_version: 2\n" in after
+    assert "fully_shard" in (tmp_path / "b.py").read_text()
+    assert "a.yaml" in (tmp_path / "pr.md").read_text()
+    again = run("rewrite", ".", "--allow-dirty")
+    assert again.code == 0
+    assert (tmp_path / "a.yaml").read_text() == after
+    assert run("undo").code == 0
+    assert (tmp_path / "a.yaml").read_text() == YAML
+    subprocess.run(["git", "apply", "-"], input=patch.encode(), check=True)
+    assert (tmp_path / "a.yaml").read_text() == after
+
+
+def test_a_tree_without_python(
+    tmp_path: Path, run: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lay(tmp_path, {"a.yaml": YAML})
+    monkeypatch.chdir(tmp_path)
+    assert run("check", ".").code == 1
+    assert run("check", "a.yaml").code == 1
+    assert "a.yaml:3" in run("explain", "a.yaml:3").out
+    assert run("rewrite", ".").code == 0
+    assert "fsdp_version: 2" in (tmp_path / "a.yaml").read_text()
+    assert run("check", ".").code == 0
+
+
+def test_left_alone(tmp_path: Path, run: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+    lay(tmp_path, {"a.yaml": YAML, "b.py": "import torch\n"})
+    monkeypatch.chdir(tmp_path)
+    assert run("check", ".", "--no-configs").code == 0
+    lay(tmp_path, {"pyproject.toml": "[tool.fsdp-migrate]\nconfigs = false\n"})
+    assert run("check", ".").code == 0
+    assert run("rewrite", ".").code == 0
+    assert run("check", ".", "--configs").code == 1
+    assert (tmp_path / "a.yaml").read_text() == YAML
+    lay(tmp_path, {"pyproject.toml": "[tool.fsdp-migrate]\nexclude = ['a.*']\n"})
+    assert run("check", ".").code == 0
+    lay(tmp_path, {"pyproject.toml": "", ".gitignore": "*.yaml\n"})
+    subprocess.run(["git", "init", "-q"], check=True)
+    assert run("check", ".").code == 0
+
+
+def test_broken_files_are_exit_code_2_and_the_others_are_written(
+    tmp_path: Path, run: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lay(tmp_path, {"a.yaml": "fsdp_config: [\nb: 1\n", "b.yaml": YAML, "c.json": '{"fsdp_config"}'})
+    monkeypatch.chdir(tmp_path)
+    answer = run("rewrite", ".")
+    assert answer.code == 2
+    assert "a.yaml:1: is not YAML" in answer.err
+    assert "c.json:1: is not JSON" in answer.err
+    assert "fsdp_version" in (tmp_path / "b.yaml").read_text()
+
+
+def test_what_is_ignored_and_comments_to_no_purpose(
+    tmp_path: Path, run: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ignoring = YAML.replace("fsdp_config:", "fsdp_config:  # fsdp-migrate: ignore[FSDP510] later")
+    lay(tmp_path, {"a.yaml": ignoring})
+    monkeypatch.chdir(tmp_path)
+    answer = run("check", ".")
+    assert (answer.code, "ignored" in answer.out) == (0, True)
+    assert run("rewrite", ".").code == 0
+    assert (tmp_path / "a.yaml").read_text() == ignoring
+    lay(tmp_path, {"a.yaml": f"x: 1  # fsdp-migrate: ignore[FSDP1] none\n{YAML}"})
+    assert "FSDP990" in run("check", ".").out
+
+
+def test_a_marker_counts_until_it_is_gone(
+    tmp_path: Path, run: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lay(tmp_path, {"a.yaml": LEFT})
+    monkeypatch.chdir(tmp_path)
+    assert run("rewrite", ".").code == 1
+    marked = (tmp_path / "a.yaml").read_text()
+    assert "# TODO(fsdp-migrate FSDP510): " in marked
+    answer = run("check", ".")
+    assert "1 marker in the code" in answer.out
+    assert run("rewrite", ".").code == 1
+    assert (tmp_path / "a.yaml").read_text() == marked
+
+
+def test_a_review_asks_for_each_run(tmp_path: Path) -> None:
+    lay(tmp_path, {"a.yaml": YAML, "b/c.yaml": OTHER, "d.py": CODE})
+    answer = at_terminal(tmp_path, "rewrite", ".", "--review", answers="mnm")
+    assert "the settings in a.yaml" in answer.out
+    assert (tmp_path / "a.yaml").read_text() == YAML
+    assert "refused in review" in answer.out
+    assert "fsdp_version: 2" in (tmp_path / "b/c.yaml").read_text()
+    assert "fully_shard" in (tmp_path / "d.py").read_text()
+
+
+@pytest.mark.parametrize("name", report.FORMATS)
+def test_no_secret_is_in_a_report(
+    tmp_path: Path, run: Command, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    lay(tmp_path, {".env": SECRETS})
+    monkeypatch.chdir(tmp_path)
+    answer = run("check", ".", "--format", name)
+    assert "NO_SHARD" in answer.out.replace("\\", "")
+    assert "hunter" not in answer.out + answer.err
+    run("rewrite", ".", "--summary", "pr.md", "--quiet")
+    assert "hunter" not in (tmp_path / "pr.md").read_text()
+    assert "hunter2" in (tmp_path / ".env").read_text()

@@ -1,0 +1,105 @@
+"""Policies that no constructor is given, beside others that are."""
+
+from __future__ import annotations
+
+import pytest
+
+from fsdp_migrate.planning.model import Outcome
+from tests.helpers.migrating import migrate
+
+HEAD = """\
+import functools
+
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+from torch.distributed.fsdp.wrap import (
+    lambda_auto_wrap_policy,
+    size_based_auto_wrap_policy,
+    transformer_auto_wrap_policy,
+)
+
+from layers import First, Second
+
+
+def first():
+    policy = functools.partial(transformer_auto_wrap_policy, transformer_layer_cls={First})
+    return policy
+
+
+"""
+ONE = """\
+def build(net):
+    return FSDP(net, auto_wrap_policy=first())
+
+
+"""
+TWO = """\
+def small():
+    return functools.partial(lambda_auto_wrap_policy, lambda_fn=lambda module: module.is_small)
+
+
+def build(net, parts):
+    return FSDP(net, auto_wrap_policy=small() if parts else first())
+
+
+"""
+RETURNED = """\
+def second():
+    policy = functools.partial(transformer_auto_wrap_policy, transformer_layer_cls={Second})
+    return policy
+"""
+SECOND = "functools.partial(transformer_auto_wrap_policy, transformer_layer_cls={Second})"
+SIZE = "functools.partial(size_based_auto_wrap_policy, min_num_params=9)"
+
+
+def spare(text: str) -> tuple[Outcome, str]:
+    """What becomes of the last policy, and the text of its function."""
+    result, after = migrate({"train.py": HEAD + text})
+    decided = [d for d in result.decisions if d.code == "FSDP102"]
+    return max(decided, key=lambda d: d.site.position).outcome, after["train.py"]
+
+
+def test_it_is_classes_where_the_others_are() -> None:
+    outcome, text = spare(ONE + RETURNED)
+    assert outcome is Outcome.REVIEW
+    assert "    policy = (Second,)\n    return policy\n" in text
+
+
+def test_it_is_a_predicate_where_the_others_are() -> None:
+    outcome, text = spare(TWO + RETURNED)
+    assert outcome is Outcome.REVIEW
+    assert "    def policy(module):\n        return isinstance(module, Second)\n" in text
+
+
+def test_it_is_returned_as_it_is() -> None:
+    text = "def second():\n    return functools.partial(transformer_auto_wrap_policy, {})\n"
+    outcome, after = spare(ONE + text.format("transformer_layer_cls={First, Second}"))
+    assert outcome is Outcome.REVIEW
+    assert "    return (First, Second)\n" in after
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        RETURNED.replace("    return policy", "    register(policy)\n    return policy"),
+        RETURNED.replace("    return policy", "    return Settings(policy)"),
+        f"POLICY = {SECOND}\n",
+        f"def second():\n    return {SIZE}",
+        f"def second():\n    policy = None\n    policy = {SECOND}\n    return policy\n",
+    ],
+    ids=["used", "in an object", "a constant", "by size", "one of two"],
+)
+def test_others_are_left(text: str) -> None:
+    outcome, after = spare(ONE + text)
+    assert outcome is Outcome.LEFT
+    assert "functools.partial(" in after
+
+
+def test_it_is_left_where_no_other_is_a_value() -> None:
+    inline = HEAD.split("def first", maxsplit=1)[0] + (
+        "def build(net):\n    policy = functools.partial(\n"
+        "        transformer_auto_wrap_policy, transformer_layer_cls={First}\n    )\n"
+        "    return FSDP(net, auto_wrap_policy=policy)\n\n\n"
+    )
+    result, after = migrate({"train.py": inline + RETURNED})
+    assert max(result.decisions, key=lambda d: d.site.position).outcome is Outcome.LEFT
+    assert "functools.partial(transformer_auto_wrap_policy" in after["train.py"]
