@@ -52,6 +52,7 @@ ELSEWHERE = (
     "callers outside the given paths that enter {}() have to give get_model_state_dict the "
     "StateDictOptions that are meant"
 )
+RAISED = "for names of kinds that {}() does not know it raised an error: now they give shards"
 GETS_SHARDS = "if it asks for the model's state, it gets shards now"
 
 
@@ -84,7 +85,10 @@ def decide(site: Site, study: Study) -> Decision:
         for each in entered
         if function is not None
     ]
-    if function is not None and not any(each.problem for each in made):
+    if function is not None and all(
+        not setting_there.problem or _is_chosen(each, setting_there, study)
+        for each, setting_there in zip(entered, made, strict=True)
+    ):
         felt = any(
             _is_felt_in(each, setting_there, site, study)
             for each, setting_there in zip(entered, made, strict=True)
@@ -120,6 +124,15 @@ def decide(site: Site, study: Study) -> Decision:
     return study.rewritten(site, RULE.code, message, proposal, models=models, review=review)
 
 
+def _is_chosen(
+    entered: own_managers.Entered, setting: state_dict_settings.Setting, study: Study
+) -> bool:
+    """Whether the calls in a block can tell the kind by what the context manager was given."""
+    here = replace(setting, entered=entered.call)
+    first = entered.statement.body[0]
+    return expressed_settings.expressed(here, first, entered.module, study) is not None
+
+
 def _is_felt_in(
     entered: own_managers.Entered, setting: state_dict_settings.Setting, site: Site, study: Study
 ) -> bool:
@@ -132,7 +145,8 @@ def _is_felt_in(
     if any(isinstance(n, (ast.Yield, ast.YieldFrom)) for n in inside):
         return True  # other code runs in it
     here = replace(site, module=module, node=call, reference=call.func)
-    if setting.kind == "FULL" and _is_felt_elsewhere(statement, call, here, study, is_here=False):
+    told = bool(setting.problem)
+    if setting.kind == "FULL" and _is_felt_elsewhere(statement, call, here, study, is_here=told):
         return True
     return asked_below.is_asked_below(statement.body, setting, module, study)
 
@@ -155,9 +169,11 @@ def _without_manager(
     for each in entered:
         if each.statement in items:
             proposal.unwrap(each.module, each.statement, *items.pop(each.statement))
-    told = dict.fromkeys(map(str, made))
+    told = dict.fromkeys("as told" if setting.problem else str(setting) for setting in made)
     message = f"{function.name}() removed ({', '.join(told)})"
     reviews = [*dict.fromkeys(sharded_files.review(s, models, study, site.module) for s in made)]
+    if any(setting.problem for setting in made):
+        reviews.append(RAISED.format(function.name))
     if passed_arguments.may_be_called_elsewhere(function, site.module):
         reviews.append(ELSEWHERE.format(function.name))
     review = "; ".join(filter(None, reviews))

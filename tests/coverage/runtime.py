@@ -319,6 +319,14 @@ ROWS = (
         state("set once, asked for later"),
         program("states --kind trainer"),
     ),
+    review(
+        "1.2",
+        "FSDP.set_state_dict_type(self.model, self.kind, self.config)",
+        "goes; the object's methods ask its attributes, if these do not change once it is made",
+        "FSDP309",
+        "a kind that an object keeps",
+        "test_told_kinds.py::test_methods_of_an_object_ask_for_the_kind_that_it_keeps",
+    ),
     rewritten(
         "1.2",
         "FSDP.get_state_dict_type(model), the previous settings",
@@ -499,6 +507,14 @@ ROWS = (
         "a type that is only known at run time",
         "test_told_kinds.py::"
         "test_training_goes_on_from_a_state_of_the_kind_that_the_program_is_told",
+    ),
+    review(
+        "1.4",
+        "a context manager of the project's own that chooses a kind by a name",
+        "goes; the options of each call ask for the name",
+        "FSDP301",
+        "a context manager of the project's own that chooses by a name",
+        "test_told_kinds.py::test_calls_tell_the_kind_by_its_name_as_the_context_manager_did",
     ),
     review(
         "1.4",

@@ -120,3 +120,77 @@ def test_they_stay_where_something_else_may_need_them(way: str) -> None:
     managers = MANAGERS.replace(old, new) if old else MANAGERS
     _, after = migrate({"train.py": managers + STAY[way]})
     assert "def whole(model):" in after["train.py"]
+
+
+CHOOSING = """\
+from contextlib import contextmanager
+
+import torch
+from torch.distributed.fsdp import FullStateDictConfig, ShardedStateDictConfig, StateDictType
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+
+@contextmanager
+def states(model, kind="full"):
+    if kind == "full":
+        wanted = StateDictType.FULL_STATE_DICT
+        config = FullStateDictConfig(offload_to_cpu=True, rank0_only=True)
+    elif kind == "sharded":
+        wanted = StateDictType.SHARDED_STATE_DICT
+        config = ShardedStateDictConfig(offload_to_cpu=True)
+    elif kind == "local":
+        wanted = StateDictType.LOCAL_STATE_DICT
+        config = None
+    else:
+        raise ValueError(kind)
+    with FSDP.state_dict_type(model, wanted, config):
+        yield
+
+
+def main(net, args):
+    model = FSDP(net)
+    with states(model, args.kind):
+        state = model.state_dict()
+    torch.save(state, "model.pt")
+
+
+if __name__ == "__main__":
+    main(torch.nn.Linear(2, 2), None)
+"""
+UNTOLD = {
+    "an argument that does something": ("states(model, args.kind)", "states(model, args.next())"),
+    "a manager that does more": (
+        '    if kind == "full":\n',
+        '    print(kind)\n    if kind == "full":\n',
+    ),
+    "a kind by another setting": (
+        "offload_to_cpu=True, rank0_only=True",
+        "offload_to_cpu=model.big",
+    ),
+    "a function that asks": ("state = model.state_dict()", "state = args.state(model)"),
+    "two parameters": ('elif kind == "sharded"', 'elif model == "sharded"'),
+}
+
+
+def test_one_that_chooses_goes_where_the_calls_can_choose() -> None:
+    result, after = migrate({"train.py": CHOOSING})
+    text = after["train.py"]
+    assert list(after) == ["train.py"]
+    assert "def states" not in text
+    assert 'full_state_dict=args.kind == "full", cpu_offload=args.kind != "local"' in text
+    assert "it raised an error: now they give shards" in text.replace("\n    #     ", " ")
+    assert all(outcome.value != "left" for _, outcome in outcomes(result))
+
+
+def test_a_kind_by_name_is_read() -> None:
+    _, after = migrate({"train.py": CHOOSING.replace("args.kind)", '"sharded")')})
+    assert "StateDictOptions(cpu_offload=True)" in after["train.py"]
+
+
+@pytest.mark.parametrize("way", UNTOLD)
+def test_one_that_chooses_stays_where_the_calls_cannot(way: str) -> None:
+    old, new = UNTOLD[way]
+    assert old in CHOOSING
+    _, after = migrate({"train.py": CHOOSING.replace(old, new)})
+    assert "def states(" in after["train.py"]
+    assert "with state_dict_type(" in after["train.py"]

@@ -68,7 +68,9 @@ def test_an_optimizers_own_load_in_the_block_is_none_of_the_models() -> None:
     body = "state = model.state_dict()\n        settings.optimizer.load_state_dict(settings.state)"
     more = "\n\ncompiled = torch.compile\n"  # of which whole loads have to know
     assert ASKED in after(body, more)
-    assert ASKED not in after(f"{body}\n        model.load_state_dict(state)", more)
+    loaded = after(f"{body}\n        model.load_state_dict(state)", more)
+    assert ASKED in loaded
+    assert "load_full_model(model, state)" in loaded  # which takes a state of any kind
 
 
 DERIVED = """\

@@ -191,3 +191,49 @@ def test_methods_of_an_object_ask_for_the_kind_that_it_keeps(
     text = both.after.read_text()
     assert "set_state_dict_type(" not in text
     assert "        return self.model.state_dict()\n\n\nclass Plain" in text
+
+
+CHOOSING = (
+    PROGRAM[: PROGRAM.index("class Settings:")].replace(
+        "import sys\n", "import sys\nfrom contextlib import contextmanager\n"
+    )
+    + """\
+@contextmanager
+def states(model, kind="full"):
+    config = optim = None
+    if kind == "full":
+        wanted = StateDictType.FULL_STATE_DICT
+        config = FullStateDictConfig(offload_to_cpu=True, rank0_only=True)
+        optim = FullOptimStateDictConfig(offload_to_cpu=True, rank0_only=True)
+    elif kind == "sharded":
+        wanted = StateDictType.SHARDED_STATE_DICT
+        config = ShardedStateDictConfig()
+        if torch.__version__ >= "2.0":
+            config = ShardedStateDictConfig(offload_to_cpu=True)
+            optim = ShardedOptimStateDictConfig()
+    else:
+        raise ValueError(kind)
+    with FSDP.state_dict_type(model, wanted, config, optim):
+        yield
+
+
+"""
+    + PROGRAM[PROGRAM.index("def step(") :]
+    .replace(
+        "FSDP.state_dict_type(model, settings.kind, settings.config, settings.optim)",
+        "states(model, settings)",
+    )
+    .replace("settings.kind == StateDictType.FULL_STATE_DICT", 'settings == "full"')
+    .replace("    settings = Settings(name)\n", "    settings = name\n")
+)
+
+
+@pytest.mark.parametrize("kind", ["full", "sharded"])
+def test_calls_tell_the_kind_by_its_name_as_the_context_manager_did(
+    kind: str, launcher: Launcher, tmp_path: Path
+) -> None:
+    both = written({"train.py": CHOOSING.encode()}, tmp_path)
+    before = launcher.script(both.before, kind, fsdp1="allow")
+    after = launcher.script(both.after, kind, fsdp1="forbid")
+    assert compare(before, after, tolerance=1e-5, atol=1e-6) > 8
+    assert "def states(" not in both.after.read_text()

@@ -14,9 +14,16 @@ from fsdp_migrate.analysis import dataclass_fields
 from fsdp_migrate.analysis.flow import access_path
 from fsdp_migrate.analysis.module import Module
 from fsdp_migrate.analysis.values import Made
-from fsdp_migrate.families.checkpoints import first_rank, kept_kinds, ranks
+from fsdp_migrate.families.checkpoints import (
+    chosen_kinds,
+    first_rank,
+    kept_kinds,
+    own_managers,
+    ranks,
+)
 from fsdp_migrate.families.checkpoints.hoisting_places import Place
 from fsdp_migrate.families.checkpoints.settings_in_force import setters
+from fsdp_migrate.families.checkpoints.state_dict_contexts import functions_with_contexts
 from fsdp_migrate.families.checkpoints.state_dict_settings import (
     TYPE_ARGUMENTS,
     Setting,
@@ -65,12 +72,16 @@ def expressed(
     call = setting.set_by
     if call is None or setting.gone or (study.run_time_states and setters(study)):
         return None  # a model that is set to a kind would give that in a block as well
+    if setting.entered is not None:
+        return _by_choice(setting.entered, call, node, module, study, optim=optim)
     where = setters(study).get(call)
     if where is not None:
         is_known = kept_kinds.can_ask(call, where, node, module, study)
         is_known = is_known and _is_native(node, module, study)
     else:
-        where, is_known = module, _is_said_in_block(call, node, module, study)
+        bound = bind_arguments(call, TYPE_ARGUMENTS) or {}
+        given = [each for name, each in bound.items() if name != "module"]
+        where, is_known = module, _is_said_in_block(call, given, node, module, study)
     bound = bind_arguments(call, TYPE_ARGUMENTS) or {}
     kind = bound.get("state_dict_type")
     if kind is None or not is_known:
@@ -99,12 +110,47 @@ def _models(node: ast.AST, module: Module, study: Study) -> frozenset[Constructo
     return study.models(subject, module).constructors if subject is not None else frozenset()
 
 
-def _is_said_in_block(call: ast.Call, node: ast.AST, module: Module, study: Study) -> bool:
+def _by_choice(
+    entered: ast.Call,
+    context: ast.Call,
+    node: ast.AST,
+    module: Module,
+    study: Study,
+    *,
+    optim: bool,
+) -> Expressed | None:
+    """As :func:`expressed`, in the block of a context manager of the project's own that chooses."""
+    functions = functions_with_contexts(entered, module, study)
+    own = own_managers.entered(context, functions[0].module, study) if functions else None
+    here = [each for each in (own[1] if own else ()) if each.call is entered]
+    if own is None or not here:
+        return None
+    kinds = chosen_kinds.chosen(here[0], own[0], context, functions[0].module, study)
+    if kinds is None or not _is_said_in_block(entered, [kinds.given], node, module, study):
+        return None
+
+    def for_first(setting: Setting) -> bool:
+        rank0_only = setting.optim_rank0_only if optim else setting.rank0_only
+        return setting.kind == "FULL" and rank0_only
+
+    def on_cpu(setting: Setting) -> bool:
+        return for_first(setting) or (setting.optim_offload if optim else setting.offload)
+
+    whole = [setting for _, setting in kinds.kinds if setting.kind == "FULL"]
+    return Expressed(
+        kinds.where(lambda setting: setting.kind == "FULL"),
+        kinds.where(on_cpu),
+        kinds.where(for_first),
+        FOR_FIRST if any(on_cpu(each) and not for_first(each) for each in whole) else "",
+    )
+
+
+def _is_said_in_block(
+    call: ast.Call, given: list[ast.expr], node: ast.AST, module: Module, study: Study
+) -> bool:
     """Whether a node stands in the block of a context, and all states there can be asked for by
     what the context was given."""
     block = block_of_context(call, module)
-    bound = bind_arguments(call, TYPE_ARGUMENTS) or {}
-    given = [each for name, each in bound.items() if name != "module"]
     if block is None or not all(_is_constant_in(call, each, module) for each in given):
         return False
     asking = [node, *filter(_is_for_state, ast.walk(block))]

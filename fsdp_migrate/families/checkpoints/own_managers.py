@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from fsdp_migrate.analysis import name_uses
 from fsdp_migrate.analysis.flow import access_path
 from fsdp_migrate.analysis.module import Module
+from fsdp_migrate.analysis.version_tests import Reader
 from fsdp_migrate.families.checkpoints.state_dict_contexts import read_setting_at
 from fsdp_migrate.families.checkpoints.state_dict_settings import Setting
 from fsdp_migrate.fsdp1 import api as fsdp1
@@ -71,26 +72,55 @@ def _is_only_for(
     context: ast.Call, function: ast.FunctionDef, module: Module, study: Study
 ) -> bool:
     """Whether a function only hands a context out, or only enters it around what its user runs."""
-    *above, last = function.body
     decorators = {name for d in function.decorator_list for name in study.external(d, module)}
+    managed = len(function.decorator_list) == 1 and decorators == MANAGERS
+    if not managed and function.decorator_list:
+        return False
+    return _hands_out(context, function.body, module, study, managed=managed)
+
+
+def _hands_out(
+    context: ast.Call, block: list[ast.stmt], module: Module, study: Study, *, managed: bool
+) -> bool:
+    """Whether a block does nothing but to hand a context out, or to enter it, in the end."""
+    *above, last = block
     match last:
         case ast.Return(value=value) if value is context:
-            is_last = not function.decorator_list
+            is_last = not managed
         case ast.With(
             items=[ast.withitem(context_expr=entered, optional_vars=None)],
             body=[ast.Expr(value=ast.Yield(value=None))],
         ) if entered is context:
-            is_last = len(function.decorator_list) == 1 and decorators == MANAGERS
+            is_last = managed
+        case ast.If(test=test, body=body, orelse=orelse):
+            dead = study.project.outdated
+            parts = [part for part in (body, orelse) if part and part[0] not in dead]
+            is_last = _only_asks(test, module, study) and all(
+                _hands_out(context, part, module, study, managed=managed) for part in parts
+            )
         case _:
             is_last = False
     return is_last and all(_does_nothing(each, module, study) for each in above)
 
 
+def _only_asks(test: ast.expr, module: Module, study: Study) -> bool:
+    """Whether a condition does nothing else: it compares, or asks for torch's version."""
+    if not any(isinstance(node, (ast.Call, ast.NamedExpr, ast.Await)) for node in ast.walk(test)):
+        return True
+    return Reader(study.project, study.target).answer(test, module) is not None
+
+
 def _does_nothing(statement: ast.stmt, module: Module, study: Study) -> bool:
-    """Whether a statement is a docstring, an import, or gives FSDP1's setting a name."""
+    """Whether a statement is a docstring, an import, an error, or gives FSDP1's setting a name, and
+    if so, whether it is one of those under conditions."""
     match statement:
-        case ast.Expr(value=ast.Constant()) | ast.Import() | ast.ImportFrom():
+        case ast.Expr(value=ast.Constant()) | ast.Import() | ast.ImportFrom() | ast.Raise():
             return True
+        case ast.Assign(targets=targets, value=ast.Constant() | ast.Name() | ast.Attribute()):
+            return all(isinstance(target, ast.Name) for target in targets)
+        case ast.If(test=test, body=body, orelse=orelse):
+            inside = (_does_nothing(each, module, study) for each in (*body, *orelse))
+            return _only_asks(test, module, study) and all(inside)
         case ast.Assign(targets=[ast.Name()], value=ast.Call(func=called) as made):
             known = all(map(fsdp1.canonical, study.external(called, module) or [""]))
             return known and not any(

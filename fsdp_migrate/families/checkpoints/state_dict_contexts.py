@@ -109,7 +109,10 @@ def setting_entered(
         entering.discard(node)
     if len(found) > 1:
         return Setting(problem=MIXED)
-    return found.pop() if found else None
+    setting = found.pop() if found else None
+    if setting is not None and setting.problem and isinstance(node, ast.Call):
+        return replace(setting, entered=node)
+    return setting
 
 
 def read_setting_at(
@@ -144,6 +147,7 @@ def _found_in(
             found.add(None)  # it may be something else that is called
     for function in functions:
         yields = [n for n in ast.walk(function.node) if isinstance(n, (ast.Yield, ast.YieldFrom))]
+        yields = [each for each in yields if each not in study.project.outdated]
         assert isinstance(node, ast.Call)
         frame = study.tracer.frame(node, module, function.node)
         where = function.module

@@ -19,6 +19,7 @@ from fsdp_migrate.analysis.tracing.functions import (
     is_static,
 )
 from fsdp_migrate.analysis.values import Constant, External, Frame, Made, Value
+from fsdp_migrate.analysis.version_tests import Reader
 from fsdp_migrate.families.wrapping import strategies
 from fsdp_migrate.families.wrapping.sharded_parts import Held, sharded_parts
 from fsdp_migrate.fsdp1 import api as fsdp1
@@ -28,6 +29,7 @@ from fsdp_migrate.planning.context import Study
 from fsdp_migrate.planning.model import Constructor, Decision
 from fsdp_migrate.syntax.expressions import bind_arguments
 from fsdp_migrate.syntax.kinds import of_kind
+from fsdp_migrate.syntax.trees import block_of
 
 
 @dataclass(frozen=True)
@@ -45,6 +47,8 @@ class Setting:
     doubt: str = dataclasses.field(default="", compare=False)  # what may differ all the same
     # What makes it, where it cannot be told.
     set_by: ast.Call | None = dataclasses.field(default=None, compare=False)
+    # The call of the project's own context manager that leads there.
+    entered: ast.Call | None = dataclasses.field(default=None, compare=False)
 
     def __str__(self) -> str:
         words = [self.kind]
@@ -147,8 +151,11 @@ def _configured(
     """The setting with what a ``FullStateDictConfig(...)``, or one of its kind, says."""
     default = setting.optim_offload if optim else setting.offload
     found: set[tuple[bool, bool]] = set()
-    for value in study.tracer.evaluate(node, module, frame):
+    values = study.tracer.evaluate(node, module, frame)
+    for value in values:
         if isinstance(value, Constant) and value.value is None:
+            continue
+        if len(values) > 1 and _is_replaced(value, study):
             continue
         name = fsdp1.canonical(value.made_by) if isinstance(value, Made) else None
         if name is None or not name.endswith("StateDictConfig"):
@@ -159,7 +166,8 @@ def _configured(
         bound = bind_arguments(of_kind(value.node, ast.Call), names) if is_call else {}
         if bound is None:
             return replace(setting, problem=f"the arguments of {name} cannot be read")
-        flags = {"offload_to_cpu": default, "rank0_only": False}
+        is_local = name.startswith("LocalOptim")  # the one that stays where it is by default
+        flags = {"offload_to_cpu": default and not is_local, "rank0_only": False}
         for field, expression in bound.items():
             flag = study.literal(expression, value.module) or _given(expression, value, study)
             if flag is None or not isinstance(flag.value, bool):
@@ -173,6 +181,33 @@ def _configured(
     if optim:
         return replace(setting, optim_offload=offload, optim_rank0_only=rank0)
     return replace(setting, offload=offload, rank0_only=rank0)
+
+
+def _is_replaced(value: Value, study: Study) -> bool:
+    """Whether every torch from the target on assigns something else to a variable below the
+    assignment of a value: ``config = A()``, ``if is_torch_2(): config = B()``."""
+    table = value.module.table
+    statement = table.statement(value.node)
+    match statement:
+        case ast.Assign(targets=[ast.Name(id=name)], value=assigned) if assigned is value.node:
+            block = block_of(table.parents[statement], statement)
+        case _:
+            return False
+    reader = Reader(study.project, study.target)
+    for later in block[block.index(statement) + 1 :]:
+        match later:
+            case ast.If(test=test, body=body):
+                names = {
+                    target.id
+                    for inner in body
+                    if isinstance(inner, ast.Assign)
+                    for target in inner.targets
+                    if isinstance(target, ast.Name)
+                }
+                answer = reader.answer(test, value.module) if name in names else None
+                if answer is not None and answer.holds:
+                    return True
+    return False
 
 
 def _given(expression: ast.expr, value: Value, study: Study) -> Constant | None:
