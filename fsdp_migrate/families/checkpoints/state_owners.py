@@ -55,8 +55,9 @@ def _named(step: ast.expr) -> str | None:
     match step:
         case ast.Attribute(attr=name):
             return name
-        case ast.Call(
-            func=ast.Name(id="getattr") | ast.Attribute(attr="get_submodule"), args=[*_, key]
+        case (
+            ast.Call(func=ast.Name(id="getattr"), args=[_, key, *_])
+            | ast.Call(func=ast.Attribute(attr="get_submodule"), args=[key])
         ):
             return str(key.value).rpartition(".")[2] if isinstance(key, ast.Constant) else ""
     return "" if isinstance(step, ast.Subscript) else None
