@@ -232,6 +232,8 @@ def _given_elsewhere(node: ast.expr, module: Module, study: Study) -> str:
         callee = value.callee if isinstance(value, Made) else None
         if not isinstance(callee, External) or not _is_outside(callee, study):
             continue
+        if unfollowed.OTHER_OBJECTS.search(callee.name.rpartition(".")[2]):
+            continue  # build_optimizer(model)
         given = (study.traced(each, value.module) for each in _parts_given(value.node))
         if any(given) or sharded_parts.stored_in(value.node, study):
             name = callee.name.rpartition(".")[2]

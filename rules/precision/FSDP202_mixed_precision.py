@@ -254,7 +254,9 @@ def _lost(made: ast.AST, module: Module, study: Study) -> str:
     return WHOLE_PRECISION
 
 
-UNUSED = "no FSDP model in the given paths uses this policy; its buffer_dtype, if any, is gone"
+REACHES_NONE = (
+    "no FSDP model in the given paths uses this policy; its buffer_dtype, if any, is gone"
+)
 
 
 def _unused(site: Site, study: Study) -> Decision:
@@ -283,7 +285,7 @@ def _unused(site: Site, study: Study) -> Decision:
         "MixedPrecisionPolicy",
         proposal,
         models=models,
-        review="" if _is_never_read(site) else UNUSED,
+        review="" if _is_never_read(site) else REACHES_NONE,
     )
 
 

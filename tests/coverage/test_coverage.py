@@ -160,16 +160,17 @@ def test_what_fails_in_silence_is_collected(row: silent.Silent) -> None:
 
 def test_an_early_optimizer_holds_its_model_back() -> None:
     source = """\
+import elsewhere
 import torch
 from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
 
 
 def build(net, sharded):
     optimizer = torch.optim.AdamW(net.parameters())
-    scheduler = torch.optim.lr_scheduler.StepLR(optimizer, 10)
+    elsewhere.prepare(optimizer)
     if sharded:
         net = FSDP(net, use_orig_params=True)
-    return net, optimizer, scheduler
+    return net, optimizer
 """
     result, _ = migrate({"example.py": source})
     assert {d.outcome for d in result.decisions} == {Outcome.LEFT}

@@ -93,10 +93,13 @@ def _may_make_parts(constructor: Constructor) -> bool:
             return True
     for use in table.reads(name, scope) if scope is not None else ():
         made = table.parents[use]
+        if not isinstance(made, ast.Call) or made.func is not use:
+            return True
         match table.parents[made]:
-            case ast.Assign(targets=[ast.Name()], value=value) | ast.Return(value=value):
-                if value is not made or getattr(made, "func", None) is not use:
-                    return True
+            case ast.Assign(targets=[ast.Name()]) | ast.Return():
+                pass
+            case ast.Tuple() as both if isinstance(table.parents[both], ast.Return):
+                pass
             case _:
                 return True
     return False
