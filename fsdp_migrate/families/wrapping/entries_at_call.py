@@ -38,6 +38,8 @@ class PlanCode:
             predicate = plan.targets.predicate
             self._code(predicate("module"))  # finds out what cannot be written
             plan.targets.predicate = lambda variable: self._code(predicate(variable))
+            unless_none = plan.targets.unless_none
+            plan.targets.unless_none = unless_none and self._code(unless_none)
 
     def _rewrite_precision(self, precision: Precision) -> None:
         precision.policy = self._code(precision.policy)
