@@ -85,8 +85,8 @@ def is_parameter(study: Study, node: ast.expr, module: Module) -> bool:
 
 
 def _measured(module: Module) -> Iterator[ast.expr]:
-    """What has numbers, memory or a gradient taken of it, is changed in place, or has a function
-    called for each."""
+    """What has numbers, memory or a gradient taken of it, is changed in place or put into a vector,
+    or has a function called for each."""
     table = module.table
     for attribute in table.attributes_by_name.of(_names(module)):
         yield from _wholes(attribute.value)
@@ -94,6 +94,10 @@ def _measured(module: Module) -> Iterator[ast.expr]:
         is_builtin = isinstance(call.func, ast.Name) and call.func.id in TOTALS | EXTREMES
         for given in () if is_builtin else given_arguments(call):
             yield from _wholes(given)
+    for call in table.calls_by_name.of(vectors.JOINING):
+        for part in vectors.joined_parts(call):
+            tensor = vectors.flattened_tensor(part)
+            yield from _wholes(tensor) if tensor is not None else ()
 
 
 def _gone_over(module: Module) -> Iterator[ast.expr]:

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from fsdp_migrate.analysis.module import Module
 from fsdp_migrate.families.parameters.elements import lists_of, variable_of
 from fsdp_migrate.families.parameters.parameter_owners import models_of_list
-from fsdp_migrate.families.parameters.vectors import CATS, JOINING, PARTS, flat_base
+from fsdp_migrate.families.parameters.vectors import CATS, JOINING, PARTS, flat_base, joined_parts
 from fsdp_migrate.families.training_loop import applied_functions
 from fsdp_migrate.families.wrapping.gathered import is_gathered
 from fsdp_migrate.fsdp1.construct import Construct
@@ -30,14 +30,9 @@ JOINED = Construct.parse("parameter put behind a vector")
 def find_joined_parameters(study: Study, module: Module) -> Iterator[Site]:
     """A site for every parameter that is written as one of the parts of a vector."""
     for call in module.table.calls_by_name.of(JOINING) if study.constructors else ():
-        match call.args:
-            case [ast.List(elts=parts) | ast.Tuple(elts=parts), *_]:
-                pass
-            case _:
-                continue
         if study.external(call.func, module).isdisjoint(CATS) or is_gathered(call, study, module):
             continue
-        for part in parts:
+        for part in joined_parts(call):
             base = flat_base(part, names_in(part))
             if base is not None and _models(base, study, module):
                 yield Site(JOINED, module, base, base, base)

@@ -164,16 +164,30 @@ def flattened(given: ast.expr, study: Study, module: Module) -> list[ast.expr]:
     return [base for base in bases if base is not None]
 
 
+def joined_parts(call: ast.Call) -> list[ast.expr]:
+    """The parts of ``torch.cat([...])`` that are written out."""
+    match call.args:
+        case [ast.List(elts=parts) | ast.Tuple(elts=parts), *_]:
+            return parts
+    return []
+
+
 def flat_base(element: ast.expr, names: set[str]) -> ast.expr | None:
     """``p.grad`` of ``p.grad.detach().flatten()``."""
+    tensor = flattened_tensor(element)
+    found = reduced_parts(tensor, names) if tensor is not None else []
+    return found[0] if len(found) == 1 else None
+
+
+def flattened_tensor(element: ast.expr) -> ast.expr | None:
+    """What methods flatten, and change in no other way; None of what is not flattened."""
     node, flat = element, False
     while isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
         if node.func.attr not in FLATTENING | PASSING:
             return None
         flat |= node.func.attr in FLATTENING
         node = node.func.value
-    found = reduced_parts(node, names) if flat else []
-    return found[0] if len(found) == 1 else None
+    return node if flat else None
 
 
 def decide_vector(site: Site, study: Study) -> Decision:
