@@ -204,7 +204,8 @@ def main(net, kind):
     ("has", "outcome"),
     [
         ("size = 3", Outcome.REWRITTEN),
-        ("def state_dict(self):\n        return {}", Outcome.LEFT),
+        ("def state_dict(self):\n        return {}", Outcome.REWRITTEN),
+        ("param_groups = []", Outcome.LEFT),
         ("def __getattr__(self, name):\n        return name", Outcome.LEFT),
     ],
 )
@@ -283,3 +284,39 @@ def test_another_holder_is_not_met_behind_a_test(test: str, left: bool) -> None:
     result, _ = migrate({"example.py": source})
     problems = [d for d in result.decisions if d.code == "FSDP304" and d.outcome is Outcome.LEFT]
     assert bool(problems) is left
+
+
+CHOSEN = """\
+class Clock:
+    def state_dict(self):
+        return {}
+
+    def load_state_dict(self, state):
+        pass
+
+
+class State:
+    def __init__(self, model, optimizer):
+        self.model, self.optimizer, self.clock = model, optimizer, Clock()
+
+    def save(self):
+        found = {}
+        for name in ("optimizer", "clock"):
+            value = getattr(self, name)
+            if name == "optimizer":
+                found[name] = FSDP.full_optim_state_dict(self.model, value)
+            else:
+                found[name] = value.state_dict()
+        return found
+
+
+def main(net):
+    model = FSDP(net)
+    return State(model, torch.optim.AdamW(model.parameters())).save()
+"""
+
+
+def test_an_object_without_an_optimizer_is_none_of_those_that_are_given() -> None:
+    result, after = migrate({"train.py": HEAD + CHOSEN})
+    assert worst(result) is not Outcome.LEFT
+    assert "get_optimizer_state_dict(" in after["train.py"]

@@ -56,6 +56,10 @@ ASKED = {
         "torch.save(model.module.encoder.state_dict(), 'e.pt')",
         "model.encoder",
     ),
+    "by getattr": (
+        "torch.save(getattr(model, 'encoder', model).state_dict(), 'e.pt')",
+        "getattr(model, 'encoder', model)",
+    ),
     "in its method": ("model.encoder.keep('e.pt')", "self"),
     "in the model's method": ("model.save('e.pt')", "self"),
     "in a method that it calls": ("model.save_all('e.pt')", "self"),
@@ -85,6 +89,12 @@ def test_a_context_for_a_part_goes() -> None:
     assert "model.encoder, options=StateDictOptions(full_state_dict=True, cpu_offload=True)" in (
         " ".join(after["example.py"].split())
     )
+
+
+def test_the_module_inside_by_getattr_is_no_part() -> None:
+    asked = "torch.save(getattr(model, '_fsdp_wrapped_module', model).state_dict(), 'e.pt')"
+    result, _ = migrate({"example.py": f"{HEAD}    {asked}\n"})
+    assert {d.outcome for d in result.decisions if d.code == "FSDP302"} == {Outcome.REVIEW}
 
 
 LOADED = "model.encoder.load_state_dict(torch.load('e.pt'))"

@@ -7,7 +7,7 @@ FSDP1's calls took anything with ``state_dict()`` and ``param_groups``. torch's 
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import TypeGuard
 
@@ -25,6 +25,7 @@ OF_OPTIMIZERS = frozenset(
     | {"state_dict", "load_state_dict"}
 )
 STATES = ("state_dict", "load_state_dict")
+GROUPS = ("param_groups", "__getattr__", "__getattribute__")  # or what may give them
 
 
 @dataclass(frozen=True, eq=False)
@@ -52,6 +53,10 @@ def held_optimizer(optimizer: ast.expr, module: Module, study: Study) -> Held:
     if not holders:
         return Held("", values)
     others = [v for v in values if v not in holders and not isinstance(v, (Constant, Unknown))]
+    if others:  # FSDP1 refuses what has no groups of parameters
+        holders = [holder for holder in holders if _has_one_of(GROUPS, holder, study)]
+        if not holders:
+            return Held("", values)
     name = min(_class_of(holder).node.name for holder in holders)
     problem = f"the optimizer is of the class {name}, which is no torch.optim.Optimizer"
     if others and not (
@@ -145,9 +150,11 @@ def _may_have_state(value: Value, study: Study) -> bool:
     """Whether an object can be what an FSDP1 call is given: it asks for these."""
     if not _is_holder(value, study):
         return True
-    cls = _class_of(value)
-    asked = ("state_dict", "param_groups", "__getattr__", "__getattribute__")
-    return any(study.tracer.has_attribute(cls, name) for name in asked)
+    return _has_one_of(("state_dict", *GROUPS), value, study)
+
+
+def _has_one_of(names: Iterable[str], holder: Value, study: Study) -> bool:
+    return any(study.tracer.has_attribute(_class_of(holder), name) for name in names)
 
 
 def _optimizers_of(holder: Value, study: Study) -> Iterator[tuple[str, Values]]:
