@@ -78,6 +78,7 @@ def expressed(
     if where is not None:
         is_known = kept_kinds.can_ask(call, where, node, module, study)
         is_known = is_known and _is_native(node, module, study)
+        is_known = is_known and not _is_for_every_rank(call, where, study)
     else:
         bound = bind_arguments(call, TYPE_ARGUMENTS) or {}
         given = [each for name, each in bound.items() if name != "module"]
@@ -101,6 +102,19 @@ def expressed(
     ):
         review = review or FOR_FIRST_OF_ALL
     return Expressed(_is_full(kind), offload, from_rank0, review)
+
+
+def _is_for_every_rank(call: ast.Call, module: Module, study: Study) -> bool:
+    """Whether a configuration in sight gives every rank what it takes to the CPU, for which there
+    are no options."""
+    bound = bind_arguments(call, TYPE_ARGUMENTS) or {}
+    values = (
+        value
+        for name in ("state_dict_config", "optim_state_dict_config")
+        if name in bound
+        for value in study.values(bound[name], module)
+    )
+    return any(isinstance(value, Made) and not _is_for_first(value) for value in values)
 
 
 def _models(node: ast.AST, module: Module, study: Study) -> frozenset[Constructor]:
