@@ -39,7 +39,7 @@ from fsdp_migrate.planning.edits import Code, code
 from fsdp_migrate.planning.model import Constructor, is_none
 from fsdp_migrate.planning.proposal import Proposal
 from fsdp_migrate.planning.shard_plan import DCP
-from fsdp_migrate.syntax.expressions import bind_arguments
+from fsdp_migrate.syntax.expressions import bind_arguments, last_name
 
 FOR_FIRST = (
     "with offload_to_cpu and without rank0_only FSDP1 gave the whole state to every rank: now the "
@@ -114,7 +114,14 @@ def _is_for_every_rank(call: ast.Call, module: Module, study: Study) -> bool:
         if name in bound
         for value in study.values(bound[name], module)
     )
-    return any(isinstance(value, Made) and not _is_for_first(value) for value in values)
+    made = [value for value in values if isinstance(value, Made)]
+    return any(_is_written_out(config) and not _is_for_first(config) for config in made)
+
+
+def _is_written_out(config: Made) -> bool:
+    """Whether a configuration is made by a call of its class, and not by one that looks it up."""
+    called = last_name(config.node.func) if isinstance(config.node, ast.Call) else ""
+    return called == config.made_by.rpartition(".")[2]
 
 
 def _models(node: ast.AST, module: Module, study: Study) -> frozenset[Constructor]:
