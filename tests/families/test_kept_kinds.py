@@ -92,6 +92,29 @@ def test_it_may_be_kept_by_what_the_object_has() -> None:
     assert "self.args.kind.name" not in after["train.py"]
 
 
+@pytest.mark.parametrize(
+    ("config", "is_native"),
+    [
+        ("FullStateDictConfig(offload_to_cpu=True, rank0_only=True)", True),
+        ("FullStateDictConfig()", True),
+        ("FullStateDictConfig(offload_to_cpu=True)", False),
+        ("args.config", True),
+    ],
+)
+def test_a_whole_state_on_the_cpu_of_every_rank_keeps_its_form(
+    config: str, is_native: bool
+) -> None:
+    source = PROGRAM.replace("import FullyShardedDataParallel", "import FullStateDictConfig")
+    source = source.replace(" as FSDP, StateDictType", ", StateDictType").replace(
+        "import torch\n",
+        "import torch\nfrom torch.distributed.fsdp import FullyShardedDataParallel as FSDP\n",
+    )
+    source = source.replace("self.name = args.name", f"self.config = {config}")
+    _, after = migrate({"train.py": source.replace("self.kind)", "self.kind, self.config)")})
+    assert ("self.kind.name ==" in after["train.py"]) is is_native
+    assert ("set_state_dict_type(" in after["train.py"]) is not is_native
+
+
 def test_the_method_of_the_base_stays() -> None:
     _, after = migrate({"train.py": PROGRAM})
     base = after["train.py"].split("class Base:")[1].split("class Trainer")[0]

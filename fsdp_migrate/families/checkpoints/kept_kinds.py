@@ -139,10 +139,10 @@ def _is_settled(
         owner = _method_around(stored, where)
         if not is_self(stored.value, where):
             return False  # of any object
-        if owner is None or owner.cls.node not in members:
-            if owner is None:
-                return False
-            continue
+        if owner is None:
+            return False
+        if owner.cls.node not in members:
+            continue  # of an object of another class
         for made_in, line in _moments(stored, where, study, set()):
             if made_in is None:
                 return False  # at any time

@@ -264,8 +264,8 @@ def _by_value(
             return code("isinstance({v}, {c})", v=variable, c=classes)
         return code("{p}({v})", p=value, v=variable)
 
-    targets = Targets(test, by_class=by_class, counts=any(p.counts_joined for p in real))
-    targets.unless_none = value if nullable else None
+    counts, policy = any(p.counts_joined for p in real), value if nullable else None
+    targets = Targets(test, by_class=by_class, counts=counts, unless_none=policy)
     return PolicyUse("loop over model.modules()", targets=targets, setup=setup)
 
 
