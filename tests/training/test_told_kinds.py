@@ -193,6 +193,46 @@ def test_methods_of_an_object_ask_for_the_kind_that_it_keeps(
     assert "        return self.model.state_dict()\n\n\nclass Plain" in text
 
 
+GIVEN_BACK = {
+    "        state = FSDP.optim_state_dict(self.model, self.optimizer)\n"
+    '        return {"model": self.weights(), "optimizer": state}\n': (
+        "        return self.weights(), FSDP.optim_state_dict(self.model, self.optimizer)\n"
+    ),
+    "    def load(self, saved):\n": (
+        "    def load(self, weights, kept):\n"
+        '        saved = {"model": weights, "optimizer": kept}\n'
+    ),
+}
+IN_A_LOOP = """\
+    for n in range(7):
+        step(manager.model, manager.optimizer)
+        if n == 2:
+            saved = manager.save()
+        if n == 4:
+            manager.load(*saved)
+    dist.destroy_process_group()
+
+
+main(*sys.argv[1:])
+"""
+
+
+@pytest.mark.parametrize("kind", ["FULL_STATE_DICT", "SHARDED_STATE_DICT"])
+def test_states_that_are_given_back_a_step_later_are_copies(
+    kind: str, launcher: Launcher, tmp_path: Path
+) -> None:
+    program = MANAGER
+    for old, text in GIVEN_BACK.items():
+        assert old in program
+        program = program.replace(old, text)
+    program = program[: program.index("    step(manager.model")] + IN_A_LOOP
+    both = written({"train.py": program.encode()}, tmp_path)
+    before = launcher.script(both.before, kind, fsdp1="allow")
+    after = launcher.script(both.after, kind, fsdp1="forbid")
+    assert compare(before, after, tolerance=1e-5, atol=1e-6) > 8
+    assert "set_state_dict_type(" not in both.after.read_text()
+
+
 CHOOSING = (
     PROGRAM[: PROGRAM.index("class Settings:")].replace(
         "import sys\n", "import sys\nfrom contextlib import contextmanager\n"

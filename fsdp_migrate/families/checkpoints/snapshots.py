@@ -166,12 +166,35 @@ def _holds(target: ast.expr, assignment: Assignment, module: Module, study: Stud
     first = assignment.end_lineno or 0
     for use in _uses(target, assignment, function, module, study):
         if loop is not None and (
-            loop not in module.table.ancestors(use) or use.lineno < assignment.lineno
+            loop not in module.table.ancestors(use)
+            or use.lineno < assignment.lineno
+            or _is_of_an_earlier_round(use, assignment, loop, module)
         ):
             return True
         if any(first < step.lineno < use.lineno for step in steps):
             return True
     return False
+
+
+def _is_of_an_earlier_round(
+    use: ast.Name, assignment: Assignment, loop: ast.AST, module: Module
+) -> bool:
+    """Whether a loop comes to a use where it has not come to the assignment above it: that stands
+    under a condition, and the use under another one."""
+    held = {ast.unparse(test) for test in _conditions(use, loop, module)}
+    return any(ast.unparse(test) not in held for test in _conditions(assignment, loop, module))
+
+
+def _conditions(node: ast.AST, loop: ast.AST, module: Module) -> Iterator[ast.expr]:
+    """The conditions around a node in a loop, and what ``and`` joins in them."""
+    for parent in module.table.ancestors(node):
+        if parent is loop:
+            return
+        if isinstance(parent, ast.If):
+            yield parent.test
+            match parent.test:
+                case ast.BoolOp(op=ast.And(), values=joined):
+                    yield from joined
 
 
 def _uses(

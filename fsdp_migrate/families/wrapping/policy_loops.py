@@ -264,8 +264,9 @@ def _by_value(
             return code("isinstance({v}, {c})", v=variable, c=classes)
         return code("{p}({v})", p=value, v=variable)
 
-    counts, policy = any(p.counts_joined for p in real), value if nullable else None
-    targets = Targets(test, by_class=by_class, counts=counts, unless_none=policy)
+    counts = any(p.counts_joined for p in real)
+    asked = value if nullable else None
+    targets = Targets(test, by_class=by_class, counts=counts, unless_none=asked)
     return PolicyUse("loop over model.modules()", targets=targets, setup=setup)
 
 
