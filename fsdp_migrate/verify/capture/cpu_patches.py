@@ -21,6 +21,10 @@ SYNC_CHECK = (
     "FSDP1's check that sync_module_states sees no CPU tensor was skipped; the states are broadcast"
 )
 TO_CPU = "FSDP1's offload of full parameters to the CPU keeps them in place: they are there already"
+OFFLOADED = (
+    "FSDP1 starts every reduced gradient anew where parameters are offloaded, as it does on a GPU; "
+    "on the CPU it would add those of earlier steps"
+)
 CPU_COPY = "Tensor.cpu() copies, as it does from a GPU"
 MEAN = (
     "where FSDP2 asks for the mean, gloo of this torch gives the sum (pytorch#162338): it was "
@@ -123,10 +127,18 @@ def install_fsdp1(session: Session) -> None:
         session.say_once("patch", TO_CPU)
         yield
 
+    def prepare(original: Any, self: Any) -> None:
+        # FSDP1 knows an offloaded gradient by its device, which here is the one that computes.
+        if fsdp_internals.forgets_gradient(self):
+            session.say_once("patch", OFFLOADED)
+            self.flat_param.grad = None
+        original(self)
+
     replace(FullyShardedDataParallel, "__init__", init)
-    checks, check_name, handle, to_cpu_name = fsdp_internals.fsdp1_on_cpu()
+    checks, check_name, handle, to_cpu_name, prepare_name = fsdp_internals.fsdp1_on_cpu()
     replace(checks, check_name, check)
     replace(handle, to_cpu_name, to_cpu)
+    replace(handle, prepare_name, prepare)
 
 
 def _is_cpu(device: Any) -> bool:

@@ -256,15 +256,37 @@ def loader_iterator() -> Any:
     return sys.modules["torch.utils.data.dataloader"]._BaseDataLoaderIter
 
 
-def fsdp1_on_cpu() -> tuple[Any, str, Any, str]:
-    """Two functions of FSDP1 that fail without an accelerator: owner and name of each.
+def fsdp1_on_cpu() -> tuple[Any, str, Any, str, str]:
+    """Functions of FSDP1 that fail or do otherwise without an accelerator: owner and names.
 
-    The check of ``sync_module_states`` and ``FlatParamHandle.to_cpu``.
+    The check of ``sync_module_states``, ``FlatParamHandle.to_cpu`` and what is done with an earlier
+    gradient before a backward.
     """
     from torch.distributed.fsdp import _flat_param, _init_utils
 
     check = "_check_module_states_for_sync_module_states"
-    return _init_utils, check, _flat_param.FlatParamHandle, "to_cpu"
+    handle = _flat_param.FlatParamHandle
+    return _init_utils, check, handle, "to_cpu", "prepare_gradient_for_backward"
+
+
+def forgets_gradient(handle: Any) -> bool:
+    """Whether FSDP1 on a GPU would drop what a unit has in ``grad`` when a backward begins.
+
+    With ``CPUOffload(offload_params=True)`` a reduced gradient is on the CPU, in ``_cpu_grad`` or
+    written back from the views of it that original parameters are given after each forward, even
+    where ``zero_grad`` took them away. There only the gradient of a ``no_sync`` is added to, which
+    is whole and on the device (``FlatParamHandle.prepare_gradient_for_backward`` of torch).
+    """
+    flat = handle.flat_param
+    if not handle._offload_params or flat.grad is None:
+        return False
+    if flat.grad.size() != flat._unpadded_unsharded_size:
+        return True
+    # A part may be as large as the whole: not sharded, or of one element.
+    views = (handle.uses_sharded_strategy and flat._params) or ()
+    given = (flat.grad, *(param.grad for param in views if param.grad is not None))
+    offloaded = flat._cpu_grad.untyped_storage().data_ptr()
+    return any(grad.untyped_storage().data_ptr() == offloaded for grad in given)
 
 
 def fsdp1_at_work() -> tuple[Any, ...]:
