@@ -68,12 +68,58 @@ def test_support_files_are_part_of_what_changed(tmp_path: Path) -> None:
     assert found.ratio == found.tool / 4
 
 
+def test_long_lines_count_that_the_tool_made_long() -> None:
+    before = (
+        "if a:\n    a_long_name = another_long_name\nx = model\nshort = FSDP(a)\n"
+        "stays_as_long = 1\n"
+    )
+    after = (
+        "a_long_name = another_long_name\nx = model.state_dict_of_it()\nshort = fully_shard(a)\n"
+        "stays_as_long = 1\nadded = 'as long as this'\n"
+    )
+    kept, grown = measure.long_lines([(before, after), (after, after)], limit=16)
+    assert kept == {"a_long_name = another_long_name"}  # dedented
+    assert grown == [
+        "x = model.state_dict_of_it()",
+        "short = fully_shard(a)",
+        "added = 'as long as this'",
+    ]
+
+
+def test_the_limit_is_the_projects_own(tmp_path: Path) -> None:
+    before = tree(tmp_path / "program", train=PROGRAM)
+    (before / "pyproject.toml").write_text("[tool.black]\nline-length = 60\n")
+    found = measure.measure("program", before, tmp_path / "scratch")
+    assert found.longest <= 60
+    assert found.long == 0
+
+
 def test_what_was_not_migrated_whole_has_no_ratio() -> None:
     whole = Figures(
-        "whole", 9, hand=4, tool=6, support=0, inside=0, forms=0, markers=1, longest=80, left=0
+        "whole",
+        9,
+        hand=4,
+        tool=6,
+        support=0,
+        inside=0,
+        forms=0,
+        markers=1,
+        longest=80,
+        long=0,
+        left=0,
     )
     part = Figures(
-        "part", 9, hand=4, tool=1, support=0, inside=0, forms=0, markers=0, longest=90, left=2
+        "part",
+        9,
+        hand=4,
+        tool=1,
+        support=0,
+        inside=0,
+        forms=0,
+        markers=0,
+        longest=90,
+        long=0,
+        left=2,
     )
     assert (whole.ratio, part.ratio, measure.total([whole, part]).ratio) == (1.5, None, None)
     assert "migrated whole: 1 of 2" in measure.summary([whole, part])

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterator, Sequence
+from typing import Generic, TypeVar
 
 import libcst as cst
 
 from fsdp_migrate.syntax.kinds import of_kind
 
 Line = cst.SimpleStatementLine | cst.BaseCompoundStatement
+SomeLine = TypeVar("SomeLine", bound=Line)
 Breakable = cst.Call | cst.Dict | cst.IfExp | cst.List | cst.ListComp | cst.SetComp | cst.Tuple
+Bracketed = Breakable | cst.Subscript
 
 
 def fit(
@@ -56,7 +60,7 @@ class _Fit(cst.CSTTransformer):
         if len(first.expandtabs(4)) <= self.limit:
             return updated_node
         return updated_node.with_changes(
-            test=_one_operand_per_line(test, self.module.default_indent)
+            test=one_operand_per_line(test, self.module.default_indent)
         )
 
     def leave_SimpleStatementLine(
@@ -65,7 +69,7 @@ class _Fit(cst.CSTTransformer):
         return fit_line(updated_node, self.module, self.indent, self.limit)
 
 
-def _one_operand_per_line(test: cst.BooleanOperation, step: str) -> cst.BooleanOperation:
+def one_operand_per_line(test: cst.BooleanOperation, step: str) -> cst.BooleanOperation:
     """``(a and b)`` with a line for each operand, as formatters put a condition."""
     inner, closing = line_break(step), line_break("")
     operator = type(test.operator)
@@ -109,30 +113,30 @@ def _in_parentheses(line: cst.SimpleStatementLine, step: str) -> cst.SimpleState
 
 
 def fit_line(
-    node: cst.SimpleStatementLine,
+    node: SomeLine,
     module: cst.Module,
     indent: str,
     limit: int,
     breakable: set[cst.CSTNode] | None = None,
-) -> cst.SimpleStatementLine:
+    own: Sequence[int] = (),
+) -> SomeLine:
     """Explode calls and displays, outermost first, until every line fits or nothing is left.
 
     Of the user's own lines only the new expressions, which are ``breakable``, are exploded; a call
-    around them has its arguments on a line of their own if that is enough.
+    around them has its arguments on a line of their own if that is enough. Lines of the ``own``
+    widths are the author's, who wrote them too wide. A compound statement has no body here.
     """
-    if _too_wide(node, module, indent, limit):
-        wrapped = _in_parentheses(node, module.default_indent)
-        if wrapped is not None and not _too_wide(wrapped, module, indent, limit):
-            return wrapped
     widths = widths_above(limit, node, module, indent)
-    for outer in _calls_around(node, breakable or set()) if widths else ():
-        moved = _arguments_on_one_line(
-            outer, module.default_indent, _indent_at(outer, node, module)
-        )
-        if moved is not None and not _too_wide(
-            fitted := _replaced(node, outer, moved), module, indent, limit
-        ):
-            return fitted
+    if widths and isinstance(node, cst.SimpleStatementLine):
+        wrapped = _in_parentheses(node, module.default_indent)
+        if wrapped is not None and not widths_above(limit, wrapped, module, indent):
+            return of_kind(wrapped, type(node))
+    for outer in _brackets_around(node, breakable or set()) if widths else ():
+        moved = _inside_on_one_line(outer, module.default_indent, _indent_at(outer, node, module))
+        if moved is not None:
+            fitted = _replaced(node, outer, moved)
+            if Counter(widths_above(limit, fitted, module, indent)) <= Counter(own):
+                return fitted
     while widths:
         for target in _outermost_first(node, breakable):
             swap = _narrowest(target, node, breakable, module, indent, limit)
@@ -147,16 +151,16 @@ def fit_line(
 
 def _narrowest(
     target: Breakable,
-    line: cst.SimpleStatementLine,
+    line: SomeLine,
     breakable: set[cst.CSTNode] | None,
     module: cst.Module,
     indent: str,
     limit: int,
-) -> _Swap:
+) -> _Swap[SomeLine]:
     """A line in which an expression is broken: its arguments on one line if they fit there."""
     base = _indent_at(target, line, module)
     exploded = _Swap(line, target, explode(target, module.default_indent, base), breakable)
-    on_one_line = _arguments_on_one_line(target, module.default_indent, base)
+    on_one_line = _inside_on_one_line(target, module.default_indent, base)
     if on_one_line is None:
         return exploded
     swap = _Swap(line, target, on_one_line, breakable)
@@ -164,19 +168,26 @@ def _narrowest(
     return exploded if widths > widths_above(limit, exploded.result, module, indent) else swap
 
 
-def _too_wide(node: cst.SimpleStatementLine, module: cst.Module, indent: str, limit: int) -> bool:
-    return bool(widths_above(limit, node, module, indent))
-
-
-def widths_above(
-    limit: int, node: cst.SimpleStatementLine, module: cst.Module, indent: str
-) -> list[int]:
+def widths_above(limit: int, node: Line, module: cst.Module, indent: str) -> list[int]:
     """How wide the lines are that are too wide, the widest first."""
-    bare = node.with_changes(leading_lines=(), trailing_whitespace=cst.TrailingWhitespace())
-    text = module.code_for_node(bare).replace("\r", "")
+    text = module.code_for_node(_bare(node)).replace("\r", "")
     # Lines are written at the block's indent, which code_for_node leaves out.
     widths = (len((indent + part).expandtabs(4)) for part in text.split("\n"))
     return sorted((width for width in widths if width > limit), reverse=True)
+
+
+def is_careless(before: list[int], after: list[int], limit: int) -> bool:
+    """Whether a statement's author wrote it far too wide, and it is not much wider now."""
+    third = limit // 3
+    careless = before[:1] > [limit + third] and len(before) == len(after)
+    return careless and after[0] <= before[0] + third
+
+
+def _bare(node: SomeLine) -> SomeLine:
+    """A line without the comments around it."""
+    if isinstance(node, cst.SimpleStatementLine):
+        return node.with_changes(leading_lines=(), trailing_whitespace=cst.TrailingWhitespace())
+    return node.with_changes(leading_lines=())
 
 
 # Comments that a tool reads where they stand.
@@ -211,26 +222,41 @@ def comment_above(
 _HERE = "__fsdp_migrate_here__"
 
 
-def _indent_at(target: cst.CSTNode, line: cst.SimpleStatementLine, module: cst.Module) -> str:
+def _indent_at(target: cst.CSTNode, line: Line, module: cst.Module) -> str:
     """The indentation, within its statement, of the line on which an expression begins."""
-    bare = line.with_changes(leading_lines=(), trailing_whitespace=cst.TrailingWhitespace())
-    text = module.code_for_node(_replaced(bare, target, cst.Name(_HERE))).replace("\r", "")
+    text = module.code_for_node(_replaced(_bare(line), target, cst.Name(_HERE))).replace("\r", "")
     found = next(part for part in text.split("\n") if _HERE in part)
     return found[: len(found) - len(found.lstrip())]
 
 
-def _arguments_on_one_line(node: Breakable, unit: str, base: str) -> Breakable | None:
-    """A call with all arguments on one line of their own, which black tries first."""
+def inside_on_one_line(line: SomeLine, call: cst.Call, unit: str) -> SomeLine | None:
+    """A line in which a call that is on one line has its arguments on one of their own."""
+    moved = None if _is_broken(call) else _inside_on_one_line(call, unit, "")
+    return None if moved is None else _replaced(line, call, moved)
+
+
+def _inside_on_one_line(node: Bracketed, unit: str, base: str) -> Bracketed | None:
+    """An expression with all that its brackets hold on one line of its own, which black tries
+    first."""
+    inner, closing = line_break(base + unit), line_break(base)
+    if isinstance(node, cst.Subscript):
+        return node.with_changes(
+            lbracket=node.lbracket.with_changes(whitespace_after=inner),
+            rbracket=node.rbracket.with_changes(whitespace_before=closing),
+        )
+    if isinstance(node, cst.IfExp):
+        return node.with_changes(
+            lpar=[cst.LeftParen(whitespace_after=inner)],
+            rpar=[cst.RightParen(whitespace_before=closing)],
+        )
     if not isinstance(node, cst.Call):
         return None
     args = list(node.args)
-    args[-1] = args[-1].with_changes(
-        comma=cst.MaybeSentinel.DEFAULT, whitespace_after_arg=line_break(base)
-    )
-    return node.with_changes(args=args, whitespace_before_args=line_break(base + unit))
+    args[-1] = args[-1].with_changes(comma=cst.MaybeSentinel.DEFAULT, whitespace_after_arg=closing)
+    return node.with_changes(args=args, whitespace_before_args=inner)
 
 
-class _Swap(cst.CSTTransformer):
+class _Swap(cst.CSTTransformer, Generic[SomeLine]):
     """A line with one expression in the place of another, and what of it is breakable then.
 
     LibCST makes every node anew around a change, so that a set of nodes must follow.
@@ -238,7 +264,7 @@ class _Swap(cst.CSTTransformer):
 
     def __init__(
         self,
-        line: cst.SimpleStatementLine,
+        line: SomeLine,
         old: cst.CSTNode,
         new: cst.CSTNode,
         breakable: set[cst.CSTNode] | None,
@@ -249,7 +275,7 @@ class _Swap(cst.CSTTransformer):
         found: set[cst.CSTNode] = {new, *new.children}
         self.breakable = None if breakable is None else found
         self.found = found
-        self.result = of_kind(line.visit(self), cst.SimpleStatementLine)
+        self.result = of_kind(line.visit(self), type(line))
 
     def on_leave(self, original_node: cst.CSTNode, updated_node: cst.CSTNode) -> cst.CSTNode:  # type: ignore[override]
         if original_node is self.old:
@@ -259,11 +285,9 @@ class _Swap(cst.CSTTransformer):
         return updated_node
 
 
-def _replaced(
-    node: cst.SimpleStatementLine, old: cst.CSTNode, new: cst.CSTNode
-) -> cst.SimpleStatementLine:
+def _replaced(node: SomeLine, old: cst.CSTNode, new: cst.CSTNode) -> SomeLine:
     result: object = node.deep_replace(old, new)
-    return of_kind(result, cst.SimpleStatementLine)
+    return of_kind(result, type(node))
 
 
 def _outermost_first(node: cst.CSTNode, breakable: set[cst.CSTNode] | None) -> Iterator[Breakable]:
@@ -277,14 +301,19 @@ def _outermost_first(node: cst.CSTNode, breakable: set[cst.CSTNode] | None) -> I
         queue += [(child, ours) for child in _breakable_children(current)]
 
 
-def _calls_around(node: cst.CSTNode, new: set[cst.CSTNode]) -> Iterator[cst.Call]:
-    """The user's calls that are on one line and are given something new, the outermost first."""
+def _brackets_around(
+    node: cst.CSTNode, new: set[cst.CSTNode]
+) -> Iterator[cst.Call | cst.Subscript]:
+    """The user's calls and subscripts that are on one line and are given something new, the
+    outermost first."""
     if node in new:
         return
-    if isinstance(node, cst.Call) and node.args and not _is_broken(node) and _holds(node, new):
-        yield node
+    is_call = isinstance(node, cst.Call) and bool(node.args)
+    has_brackets = is_call or isinstance(node, cst.Subscript)
+    if has_brackets and not _is_broken(node) and _holds(node, new):
+        yield node  # type: ignore[misc]
     for child in _breakable_children(node):
-        yield from _calls_around(child, new)
+        yield from _brackets_around(child, new)
 
 
 def _breakable_children(node: cst.CSTNode) -> Sequence[cst.CSTNode]:
@@ -299,13 +328,11 @@ def _holds(node: cst.CSTNode, new: set[cst.CSTNode]) -> bool:
 def _is_breakable(node: cst.CSTNode) -> bool:
     if isinstance(node, cst.Call):
         return bool(node.args)
-    if isinstance(node, cst.IfExp):
-        return bool(node.lpar)
     if isinstance(node, (cst.Dict, cst.List)):
         return bool(node.elements)
     if isinstance(node, cst.Tuple):
         return len(node.elements) > 1 and len(node.lpar) == 1
-    return isinstance(node, (cst.ListComp, cst.SetComp))
+    return isinstance(node, (cst.IfExp, cst.ListComp, cst.SetComp))
 
 
 def _is_broken(node: cst.CSTNode) -> bool:
@@ -314,7 +341,7 @@ def _is_broken(node: cst.CSTNode) -> bool:
         opening = node.whitespace_before_args
     elif isinstance(node, (cst.Dict, cst.SetComp)):
         opening = node.lbrace.whitespace_after
-    elif isinstance(node, (cst.List, cst.ListComp)):
+    elif isinstance(node, (cst.List, cst.ListComp, cst.Subscript)):
         opening = node.lbracket.whitespace_after
     elif isinstance(node, (cst.Tuple, cst.IfExp)) and node.lpar:
         opening = node.lpar[0].whitespace_after
@@ -335,8 +362,8 @@ def explode(node: Breakable, unit: str, base: str) -> Breakable:
         return _explode_comprehension(node, inner, closing)
     if isinstance(node, cst.IfExp):
         return node.with_changes(
-            lpar=[node.lpar[0].with_changes(whitespace_after=inner)],
-            rpar=[node.rpar[0].with_changes(whitespace_before=closing)],
+            lpar=[cst.LeftParen(whitespace_after=inner)],
+            rpar=[cst.RightParen(whitespace_before=closing)],
             whitespace_before_if=inner,
             whitespace_before_else=inner,
         )

@@ -149,5 +149,6 @@ class _Spans(CodegenState):
         self.nodes[node] = counterpart
         self.dirty.update(self.stack)
         for parent in self.stack:
-            if isinstance(parent, cst.SimpleStatementLine):
-                self.indents[parent] = "".join(self.indent_tokens)
+            if isinstance(parent, cst.SimpleStatementLine | cst.BaseCompoundStatement):
+                # Its first line comes before its body, which is indented deeper.
+                self.indents.setdefault(parent, "".join(self.indent_tokens))

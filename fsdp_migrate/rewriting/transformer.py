@@ -17,7 +17,7 @@ from fsdp_migrate.planning.edits import (
     RemoveArgument,
     RemoveItem,
 )
-from fsdp_migrate.rewriting import blocks, comments, layout, quotes, sequence, template
+from fsdp_migrate.rewriting import blocks, comments, headers, layout, quotes, sequence, template
 from fsdp_migrate.rewriting.comments import Block
 from fsdp_migrate.rewriting.edit_plan import EditError, EditPlan, StatementEdits
 from fsdp_migrate.rewriting.imports.lines import ImportLines
@@ -52,13 +52,17 @@ class Editor(cst.CSTTransformer):
         self.import_lines = ImportLines(import_plan, module, tree, line_length)
         self.line_length = line_length
         self.updated: dict[ast.AST, cst.CSTNode] = {}
-        self.new: set[cst.CSTNode] = set()  # expressions that edits made
+        self.new: set[cst.CSTNode] = set()  # expressions that edits made, since the last line
+        self.made: set[cst.CSTNode] = set()  # all of them
+        self.following: set[cst.CSTNode] = set()  # what begins with ``elif`` or ``else``
         self.replaced: list[ast.AST] = []  # expressions that were, since the last line
         self.removed: set[cst.CSTNode] = set()  # statements that are gone
 
     # -- dispatch -------------------------------------------------------------------------------
 
     def on_visit(self, node: cst.CSTNode) -> bool:
+        if isinstance(node, cst.If) and node.orelse is not None:
+            self.following.add(node.orelse)
         return node in self.dirty
 
     def on_leave(  # type: ignore[override]  # LibCST's type variable cannot say this
@@ -79,8 +83,11 @@ class Editor(cst.CSTTransformer):
             return _in_place(self.simple_line(original_node, updated_node))
         elif isinstance(original_node, cst.SimpleStatementSuite):
             return self.suite(original_node, updated_node)
-        elif isinstance(original_node, cst.BaseCompoundStatement) and node is not None:
-            return self.compound(node, updated_node)
+        elif isinstance(original_node, cst.BaseCompoundStatement):
+            if isinstance(updated_node, headers.Headed):
+                updated_node = self.headed(original_node, updated_node)
+            if node is not None:
+                return self.compound(node, updated_node)
         elif isinstance(original_node, cst.Module):
             assert isinstance(updated_node, cst.Module)
             return self.import_lines.add_at_top(self.finish_block(original_node, updated_node))
@@ -130,13 +137,13 @@ class Editor(cst.CSTTransformer):
             assert isinstance(updated, cst.Call)
             updated = self.call(node, updated)
             self.updated[node] = updated
-            self.new.add(updated)
+            self.is_new(updated)
         if node in self.plan.displays:
             assert isinstance(node, ast.Dict)
             assert isinstance(updated, cst.Dict)
             updated = self.display(node, updated)
             self.updated[node] = updated
-            self.new.add(updated)
+            self.is_new(updated)
         new = self.plan.expressions.get(node)
         if new is None:
             return updated
@@ -151,9 +158,13 @@ class Editor(cst.CSTTransformer):
             if not binds and isinstance(result, (cst.Lambda, cst.IfExp)):
                 binds = _is_in_choice(self.module, node)
             result = template.parenthesized(result) if binds else result
-        self.new.add(result)
+        self.is_new(result)
         self.replaced.append(node)
         return result
+
+    def is_new(self, expression: cst.BaseExpression) -> None:
+        self.new.add(expression)
+        self.made.add(expression)
 
     def display(self, node: ast.Dict, updated: cst.Dict) -> cst.Dict:
         edits = self.plan.displays[node]
@@ -293,14 +304,19 @@ class Editor(cst.CSTTransformer):
         new, self.new = self.new, set()
         before = layout.widths_above(self.line_length, original, self.tree, indent)
         after = layout.widths_above(self.line_length, updated, self.tree, indent)
-        third = self.line_length // 3
-        careless = before[:1] > [self.line_length + third] and len(before) == len(after)
-        if careless and after[0] <= before[0] + third:
+        if layout.is_careless(before, after, self.line_length):
             return updated
-        fitted = layout.fit_line(updated, self.tree, indent, self.line_length, new)
+        fitted = layout.fit_line(updated, self.tree, indent, self.line_length, new, before)
         if layout.comment_sticks_out(original, self.tree, indent, self.line_length):
             return fitted
         return layout.comment_above(fitted, self.tree, indent, self.line_length)
+
+    def headed(self, original: cst.CSTNode, updated: headers.Headed) -> headers.Headed:
+        """A compound statement with new expressions in its first line."""
+        original = of_kind(original, type(updated))
+        indent = self.indents.get(original, "")
+        limit = self.line_length - 2 * (original in self.following)
+        return headers.fitted(original, updated, self.tree, indent, limit, self.made)
 
     def statement(
         self, node: ast.AST | None, line: Line, above: Sequence[cst.EmptyLine] = ()
