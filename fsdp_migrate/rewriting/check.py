@@ -83,8 +83,9 @@ def too_early(old: NameTable, new: NameTable) -> UnsureRead | None:
     """The first read that may find nothing bound, though the old file was sure of it.
 
     The old file was not sure if it had an unsure read of the same name at the same place, or of a
-    name that was imported for that place and no longer is. Of several places that one event leads
-    to, the first is named; behind a guard another one is, which the old file had as well.
+    name that was imported for that place and no longer is, or of one that another name stands for
+    now wherever it was bound. Of several places that one event leads to, the first is named; behind
+    a guard another one is, which the old file had as well.
     """
     found = find_unsure_reads(new)
     gone_with = _with_else(old) - _with_else(new) if found else None
@@ -96,6 +97,7 @@ def too_early(old: NameTable, new: NameTable) -> UnsureRead | None:
     here = {(d.name, d.place, d.event) for d in known}
     found = {d for d in found if (d.name, d.place, d.event) not in here}
     found = {d for d in found if not _stood_there(d, known, old)} if found and known else found
+    found = {d for d in found if not _is_renamed(d, known, old, new)} if found and known else found
     if not found:  # as nearly always
         return None
     # What is not imported may be in a function of our own by now, within the one that had it.
@@ -125,6 +127,47 @@ def _stood_there(read: UnsureRead, known: Collection[UnsureRead], old: NameTable
     names = [n for n in old.names_by_id.named(read.name) if isinstance(n.ctx, ast.Load)]
     there = (n for n in names if old.within[n].lookup(n.id) is old.module)
     return any(place_of(n, old) == read.place for n in there)
+
+
+def _is_renamed(
+    read: UnsureRead, known: Collection[UnsureRead], old: NameTable, new: NameTable
+) -> bool:
+    """Whether a name is new and bound under the conditions under which another was that is gone,
+    which was read there and was not sure either."""
+    there = _conditions(read.name, read.place, new)
+    if not there or _conditions(read.name, read.place, old):
+        return False
+    gone = {d.name for d in known if (d.place, d.event) == (read.place, read.event)}
+    return any(
+        _conditions(name, read.place, old) == there and not _conditions(name, read.place, new)
+        for name in gone
+    )
+
+
+def _conditions(name: str, place: str, table: NameTable) -> list[list[tuple[str, ...]]]:
+    """The blocks around each statement of a function that binds a name, in their order."""
+    found = []
+    for scope in table.scopes.values():
+        body = getattr(scope.node, "body", None)
+        if name not in scope.bindings or not isinstance(body, list):
+            continue
+        if place_of(body[0], table) == place:
+            found += [_blocks_around(b.node, scope.node, table) for b in scope.bindings[name]]
+    return found
+
+
+def _blocks_around(node: ast.AST, top: ast.AST, table: NameTable) -> list[tuple[str, ...]]:
+    """The statements around one below ``top``: their conditions, and which block it is in."""
+    around = []
+    for outer in table.ancestors(node):
+        if outer is top:
+            break
+        lists = [(n, value) for n, value in ast.iter_fields(outer) if isinstance(value, list)]
+        blocks = [n for n, value in lists if node in value]
+        test = condition_text(outer.test) if isinstance(outer, ast.If) else type(outer).__name__
+        around.append((test, *blocks))
+        node = outer
+    return around
 
 
 def _with_else(table: NameTable) -> set[str]:

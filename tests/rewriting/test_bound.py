@@ -450,6 +450,38 @@ LATE["a function of a branch that reads what another branch binds"] = (
 )
 
 
+CHOICE = """\
+def build(x):
+    if x == 2:
+        {name} = 1
+    {other} x == 3:
+        {name} = 2
+    return {name}
+"""
+SURE["a name takes the place of one that was not sure either"] = (
+    CHOICE.format(name="old", other="elif"),
+    CHOICE.format(name="new", other="elif"),
+)
+LATE["a name takes the place of one, in one branch less"] = (
+    CHOICE.format(name="old", other="elif"),
+    CHOICE.format(name="new", other="elif").replace("new = 2", "pass"),
+)
+LATE["a name takes the place of one, under another condition"] = (
+    CHOICE.format(name="old", other="elif"),
+    CHOICE.format(name="new", other="elif").replace("x == 3", "x == 4"),
+)
+LATE["a name takes the place of one that was sure"] = (
+    CHOICE.format(name="old", other="else:\n        1 if").replace(" x == 3:", " x else 0"),
+    CHOICE.format(name="new", other="elif"),
+)
+LATE["a name stands beside one that was not sure"] = (
+    CHOICE.format(name="old", other="elif"),
+    CHOICE.format(name="old", other="elif")
+    .replace("        old = 2", "        old = new = 2")
+    .replace("return old", "return old, new"),
+)
+
+
 def too_early(old: str, new: str) -> bool:
     before, after = (name_table_builder.build(ast.parse(text)) for text in (old, new))
     return check.too_early(before, after) is not None
