@@ -222,8 +222,8 @@ def _new(
             s=options,
             f=", ".join(flags),
         )
-    aliases = told is not None
-    if message != "whole_on_cpu" and snapshots.is_kept(site, study, aliases=aliases):
+    # What counts its steps is the optimizer's own, where the rest is gathered as well.
+    if message != "whole_on_cpu" and snapshots.is_kept(site, study, aliases=True):
         copying = proposal.name(module, "copy", "deepcopy", near)
         new, message = code("{c}({n})", c=copying, n=new), f"a copy of {message}"
     early = training_order.comes_before_training(site.node, module, study)

@@ -6,12 +6,11 @@ import ast
 import re
 
 from fsdp_migrate.analysis.module import Module
-from fsdp_migrate.families.checkpoints.snapshots import LOOPS
 from fsdp_migrate.families.wrapping import offloading
 from fsdp_migrate.fsdp1.references import enclosing_function
 from fsdp_migrate.planning.context import Study
 from fsdp_migrate.planning.model import Constructor
-from fsdp_migrate.syntax.trees import FUNCTIONS
+from fsdp_migrate.syntax.trees import FUNCTIONS, LOOPS
 
 GROUP = "init_process_group"
 OTHER_TESTS = re.compile(r"is_initialized|is_available|__name__")  # which do not choose

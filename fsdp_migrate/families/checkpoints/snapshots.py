@@ -9,16 +9,15 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterator
 
-from fsdp_migrate.analysis.flow import access_path
 from fsdp_migrate.analysis.module import Module
 from fsdp_migrate.analysis.values import External, Function
-from fsdp_migrate.fsdp1 import references
+from fsdp_migrate.families.checkpoints.later_uses import LaterUses
+from fsdp_migrate.fsdp1.references import enclosing_function
 from fsdp_migrate.fsdp1.site import Site
 from fsdp_migrate.planning.context import Study
 from fsdp_migrate.syntax.expressions import last_name
-from fsdp_migrate.syntax.trees import walk
+from fsdp_migrate.syntax.trees import FUNCTIONS
 
 DEPTH = 6  # how many names, calls and callers a state is followed through
 CONTAINERS = frozenset({"append", "appendleft", "setdefault", "insert"})
@@ -30,8 +29,6 @@ USING_UP = re.compile(
     r"save|deepcopy|clone|dump|write|print|log|load|send|upload|broadcast|export|compare|equal"
     r"|assert|verify|_eq$|^len$"
 )
-STEPS = frozenset({"backward", "step", "fit", "train_step", "training_step", "train_one_epoch"})
-LOOPS = (ast.For, ast.AsyncFor, ast.While)
 Assignment = ast.Assign | ast.AnnAssign
 HOLDING = (ast.Dict, ast.Tuple, ast.List, ast.IfExp, ast.NamedExpr)
 
@@ -69,7 +66,7 @@ def _is_kept(
             return False
         return _keeps(parent, node, module, study, depth)
     if isinstance(parent, ast.Return) and depth:
-        function = references.enclosing_function(module, node)
+        function = enclosing_function(module, node)
         if not isinstance(function, (ast.FunctionDef, ast.AsyncFunctionDef)):
             return False
         callers = [(c.call, c.module) for c in study.tracer.callers(function, module)]
@@ -80,7 +77,7 @@ def _is_kept(
     targets = parent.targets if isinstance(parent, ast.Assign) else [parent.target]
     if any(_holds(target, parent, module, study) for target in targets):
         return True
-    function = references.enclosing_function(module, node)
+    function = enclosing_function(module, node)
     names = [name for target in targets for name in ast.walk(target) if isinstance(name, ast.Name)]
     uses = (use for name in names for use in _uses(name, parent, function, module, study))
     return depth > 0 and any(
@@ -137,12 +134,10 @@ def _keeps(call: ast.Call, given: ast.AST, module: Module, study: Study, depth: 
             p.arg for p in parameters if any(c.argument(function.node, p.arg) is value for c in own)
         ]
         uses = [n for n in ast.walk(function.node) if isinstance(n, ast.Name) and n.id in names]
-        outside = [
-            n
-            for n in uses
-            if references.enclosing_function(function.module, n) is not function.node
-        ]
+        outside = [n for n in uses if enclosing_function(function.module, n) is not function.node]
         if len(names) != 1 or outside:
+            return True
+        if uses and _is_used_later(uses[0], function.node, function.module, study):
             return True
         inside = (function.module, study, depth - 1)
         if any(_is_kept(n, *inside, aliases=True, called_at=(call, module)) for n in uses):
@@ -152,7 +147,9 @@ def _keeps(call: ast.Call, given: ast.AST, module: Module, study: Study, depth: 
 
 def _holds(target: ast.expr, assignment: Assignment, module: Module, study: Study) -> bool:
     """Whether what is assigned is used after a training step."""
+    adds = False
     while isinstance(target, ast.Subscript):
+        adds = adds or not isinstance(target.slice, ast.Constant)
         target = target.value
     if isinstance(target, (ast.Tuple, ast.List)):
         return any(_holds(each, assignment, module, study) for each in target.elts)
@@ -160,41 +157,39 @@ def _holds(target: ast.expr, assignment: Assignment, module: Module, study: Stud
         return True  # of an object that is still there
     if not isinstance(target, ast.Name):
         return False
-    function = references.enclosing_function(module, assignment)
-    loop = _loop(assignment, module)
-    steps = list(training_calls(function))
-    first = assignment.end_lineno or 0
-    for use in _uses(target, assignment, function, module, study):
-        if loop is not None and (
-            loop not in module.table.ancestors(use)
-            or use.lineno < assignment.lineno
-            or _is_of_an_earlier_round(use, assignment, loop, module)
-        ):
-            return True
-        if any(first < step.lineno < use.lineno for step in steps):
+    return _is_used_later(target, assignment, module, study, adds=adds)
+
+
+def _is_used_later(
+    name: ast.Name, origin: ast.AST, module: Module, study: Study, *, adds: bool = False
+) -> bool:
+    """Whether the value that a name gets at ``origin`` is used after a training step."""
+    table = module.table
+    function = origin if isinstance(origin, FUNCTIONS) else enclosing_function(module, origin)
+    owner = table.scope_of(name).lookup(name.id)
+    every = [
+        each
+        for each in table.names_by_id.named(name.id)
+        if table.within[each].lookup(each.id) is owner
+    ]
+    reads = [
+        each
+        for each in every
+        if isinstance(each.ctx, ast.Load) and not is_subscripted_target(each, module)
+    ]
+    if any(enclosing_function(module, each) is not function for each in reads):
+        return True  # in a function that may be called at any time
+    stores = [each for each in every if not isinstance(each.ctx, ast.Load)]
+    uses = [each for each in reads if not _asks_for_none(each, module)]
+    return bool(LaterUses(origin, uses, stores, function, module, study, adds=adds).found())
+
+
+def _asks_for_none(name: ast.Name, module: Module) -> bool:
+    """``best is None``, which looks at no tensor."""
+    match module.table.parents[name]:
+        case ast.Compare(ops=[ast.Is() | ast.IsNot()]):
             return True
     return False
-
-
-def _is_of_an_earlier_round(
-    use: ast.Name, assignment: Assignment, loop: ast.AST, module: Module
-) -> bool:
-    """Whether a loop comes to a use where it has not come to the assignment above it: that stands
-    under a condition, and the use under another one."""
-    held = {ast.unparse(test) for test in _conditions(use, loop, module)}
-    return any(ast.unparse(test) not in held for test in _conditions(assignment, loop, module))
-
-
-def _conditions(node: ast.AST, loop: ast.AST, module: Module) -> Iterator[ast.expr]:
-    """The conditions around a node in a loop, and what ``and`` joins in them."""
-    for parent in module.table.ancestors(node):
-        if parent is loop:
-            return
-        if isinstance(parent, ast.If):
-            yield parent.test
-            match parent.test:
-                case ast.BoolOp(op=ast.And(), values=joined):
-                    yield from joined
 
 
 def _uses(
@@ -211,7 +206,7 @@ def _uses(
         and isinstance(node.ctx, ast.Load)
         and table.within[node].lookup(node.id) is owner
         and not is_subscripted_target(node, module)
-        and references.enclosing_function(module, node) is function
+        and enclosing_function(module, node) is function
         and (is_put_in or _reaches(assignment, node, module, study))
     ]
 
@@ -230,26 +225,3 @@ def is_subscripted_target(node: ast.expr, module: Module) -> bool:
             return True
         node, parent = parent, module.table.parents[parent]
     return False
-
-
-def _loop(node: ast.AST, module: Module) -> ast.AST | None:
-    """The outermost loop around a node in its function that trains, if any."""
-    function = references.enclosing_function(module, node)
-    found = None
-    for parent in module.table.ancestors(node):
-        if parent is function:
-            break
-        if isinstance(parent, LOOPS) and any(training_calls(parent)):
-            found = parent
-    return found
-
-
-def training_calls(node: ast.AST) -> Iterator[ast.Call]:
-    """Calls that train."""
-    for call in walk(node):
-        if isinstance(call, ast.Call):
-            path = (access_path(call.func) or "").rpartition(".")
-            name = path[2]
-            trains = name.startswith("train") and not (path[0] and name == "train")
-            if trains or name in STEPS:
-                yield call

@@ -12,14 +12,13 @@ from collections.abc import Iterator
 
 from fsdp_migrate.analysis.flow import access_path
 from fsdp_migrate.analysis.module import Module
-from fsdp_migrate.analysis.values import Function
-from fsdp_migrate.families.checkpoints.snapshots import LOOPS, training_calls
+from fsdp_migrate.families.checkpoints.training_calls import leads_to_training, training_calls
 from fsdp_migrate.families.training_loop.gathered_roots import may_stay_gathered, reshard_line
 from fsdp_migrate.fsdp1.references import enclosing_function
 from fsdp_migrate.fsdp1.site import Site
 from fsdp_migrate.planning.context import Study
 from fsdp_migrate.planning.proposal import Proposal
-from fsdp_migrate.syntax.trees import block_of, walk
+from fsdp_migrate.syntax.trees import LOOPS, block_of, walk
 
 DEPTH = 3  # how many callers up calls are looked for
 EVALUATION_WORDS = ("eval", "valid", "no_grad", "inference_mode")
@@ -69,31 +68,8 @@ def _steps(function: ast.AST, module: Module, study: Study) -> Iterator[ast.Call
     for call in walk(function):
         if not isinstance(call, ast.Call) or enclosing_function(module, call) is not function:
             continue
-        if call in training or any(
-            isinstance(value, Function) and _trains(value, study, DEPTH)
-            for value in study.values(call.func, module)
-        ):
+        if call in training or leads_to_training(call, module, study):
             yield call
-
-
-def _trains(function: Function, study: Study, depth: int) -> bool:
-    """Whether a function trains, or leads to one that does."""
-    known = study.cache(_training_functions)
-    if function.node not in known:
-        known[function.node] = any(training_calls(function.node)) or (
-            depth > 0
-            and any(
-                isinstance(value, Function) and _trains(value, study, depth - 1)
-                for call in walk(function.node)
-                if isinstance(call, ast.Call)
-                for value in study.values(call.func, function.module)
-            )
-        )
-    return known[function.node]
-
-
-def _training_functions(study: Study) -> dict[ast.AST, bool]:
-    return {}
 
 
 def _evaluations(function: ast.AST) -> Iterator[ast.Call]:
