@@ -376,3 +376,13 @@ def test_whether_rank_0_loads_is_not_known(others: dict[str, Value], expected: s
 
 def test_use_fsdp_false_is_no_site() -> None:
     assert accelerate.migrate(settings(use_fsdp="false", fsdp_sharding_strategy="1")) == []
+
+
+@pytest.mark.parametrize("sync", [{}, {"fsdp_sync_module_states": "false"}])
+def test_loading_turns_synchronising_on_without_the_launcher(sync: dict[str, Value]) -> None:
+    given = settings(use_fsdp="true", fsdp_cpu_ram_efficient_loading="true", **sync)
+    changes = accelerate.migrate(given)
+    assert running.outcome(changes) == "rewritten"
+    variables = {"FSDP_CPU_RAM_EFFICIENT_LOADING": "true", "FSDP_SYNC_MODULE_STATES": "false"}
+    assert running.plugin(variables).sync_module_states
+    assert "fsdp_sync_module_states" not in made(given, changes)

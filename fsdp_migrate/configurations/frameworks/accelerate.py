@@ -258,8 +258,8 @@ def _weights(settings: Settings) -> list[Change]:
     synced, loads = _truth(settings, SYNC), _truth(settings, LOADING)
     if loading and loading.unknown and synced is not False:
         return [*dropped(settings, SYNC), stays(f"{WEIGHTS}: {loading.unknown}", loading, SEED)]
-    if loads is None or (loads and synced):
-        return dropped(settings, SYNC)
+    if loads is None or (loads and (synced or not _launched(settings))):
+        return dropped(settings, SYNC)  # without the launcher, loading turns it on by itself
     if loads:  # sync is False, or not known
         return _unsynchronised(settings, synced)
     if synced is False:
