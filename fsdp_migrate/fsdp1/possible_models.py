@@ -7,7 +7,7 @@ a registry or a plugin. What is traced to something else is none of FSDP1's.
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator
 
 from fsdp_migrate.analysis.module import Module
 from fsdp_migrate.analysis.tracing.attributes import NAMESPACES
@@ -147,20 +147,34 @@ def _why(value: Value, asked: ast.expr, tracer: Tracer, depth: int, known: _Know
 def _stored(node: ast.AST, module: Module, tracer: Tracer) -> str:
     """Why an attribute, or what a getter gives, of an object whose class is not known may be an
     FSDP1 model, or have some in it: the project sets one of that name."""
+    find: Callable[[str, Tracer], Iterator[tuple[ast.expr, Module]]]
     match node:
         case ast.Attribute(attr=name):
-            stores = tracer.stores_named(name)
-            assigned = [(where.table.parents[store], where) for store, where in stores]
-            given = [(a.value, w) for a, w in assigned if isinstance(a, ast.Assign)]
-        case ast.Call(func=ast.Attribute(attr=getter)) if getter.startswith("get_"):
-            name = getter
-            calls = tracer.calls_named(f"set_{getter.removeprefix('get_')}")
-            given = [(argument, where) for call, where in calls for argument in call.args]
+            find = _stores_of
+        case ast.Call(func=ast.Attribute(attr=name)) if name.startswith("get_"):
+            find = _arguments_of_setter
         case _:
             return ""
-    if any(_holds_models(value, where, tracer) for value, where in given):
-        return f"`{name}` may have FSDP models in it"
-    return ""
+    known = tracer.found_out[find]  # a common name is asked for again and again
+    if name not in known:
+        known[name] = any(
+            _holds_models(value, where, tracer) for value, where in find(name, tracer)
+        )
+    return f"`{name}` may have FSDP models in it" if known[name] else ""
+
+
+def _stores_of(attribute: str, tracer: Tracer) -> Iterator[tuple[ast.expr, Module]]:
+    """What the project assigns to attributes of a name."""
+    for store, module in tracer.stores_named(attribute):
+        parent = module.table.parents[store]
+        if isinstance(parent, ast.Assign):
+            yield parent.value, module
+
+
+def _arguments_of_setter(getter: str, tracer: Tracer) -> Iterator[tuple[ast.expr, Module]]:
+    """What the setter is given that belongs to a getter: of ``get_model``, ``set_model``."""
+    for call, module in tracer.calls_named(f"set_{getter.removeprefix('get_')}"):
+        yield from ((argument, module) for argument in call.args)
 
 
 def _holds_models(node: ast.expr, module: Module, tracer: Tracer) -> bool:

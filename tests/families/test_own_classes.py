@@ -275,6 +275,7 @@ class Box:
 
 def is_told_apart(taken: str) -> bool:
     _, after = migrate({"train.py": REACHED.format(taken=taken)})
+    after["train.py"] = " ".join(after["train.py"].split())
     asked = "isinstance(module, Sequential) and name.isnumeric()"
     apart = "isinstance(module, Sequential) and not isinstance(module, FSDPModule)"
     assert (asked in after["train.py"]) is not (apart in after["train.py"])

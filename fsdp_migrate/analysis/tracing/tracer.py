@@ -10,7 +10,9 @@ that ``make_policy(Block)`` and ``make_policy(Expert)`` are not mixed up.
 from __future__ import annotations
 
 import ast
+from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator
+from typing import Any
 
 from fsdp_migrate.analysis.module import Module
 from fsdp_migrate.analysis.project import Project
@@ -64,6 +66,8 @@ class Tracer:
         # Whether a run has shown an expression to be a model, or none; the second has it asked.
         self.shown: Callable[[ast.expr, Module], bool | None] = lambda *_: None
         self.settled: Callable[[ast.expr, Module], bool | None] = lambda *_: None
+        # What others have found out by asking, which lasts as long as the values do.
+        self.found_out: dict[Callable[..., object], dict[Any, Any]] = defaultdict(dict)
         answers = self._answers = Answers()
         index = ProjectIndex(project)
         classes = ClassHierarchy(

@@ -161,7 +161,10 @@ def _is_script(module: Module) -> bool:
 
 def _imported(module: Module, study: Study) -> set[Module]:
     """The modules of the project that one imports, however indirectly."""
-    found: set[Module] = set()
+    known = study.cache(_import_sets)
+    if module in known:
+        return known[module]
+    found = known[module] = set()
     waiting = [module]
     while waiting:
         importer = waiting.pop()
@@ -173,6 +176,10 @@ def _imported(module: Module, study: Study) -> set[Module]:
                 found.add(resolved[0])
                 waiting.append(resolved[0])
     return found
+
+
+def _import_sets(study: Study) -> dict[Module, set[Module]]:
+    return {}
 
 
 def _may_have(constructor: Constructor, site: Site, study: Study) -> bool:

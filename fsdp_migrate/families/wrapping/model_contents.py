@@ -151,12 +151,23 @@ def _given(
         for value in values_of.listed(study.tracer.evaluate(node, made.module, made.frame)):
             if _is_module(value, study):
                 _collect(frozenset({value}), study, result, seen)
-            elif isinstance(value, Unknown) and cls is not None and _calls(cls, place):
+            elif isinstance(value, Unknown) and cls is not None and _calls(cls, place, study):
                 result.complete = False
 
 
-def _calls(cls: Class, place: int | str) -> bool:
+def _calls(cls: Class, place: int | str, study: Study) -> bool:
     """Whether a class keeps what ``__init__`` is given at a place, and calls it."""
+    known = study.cache(_called_places)
+    if (cls.node, place) not in known:
+        known[cls.node, place] = _finds_call(cls, place)
+    return known[cls.node, place]
+
+
+def _called_places(study: Study) -> dict[tuple[ast.AST, int | str], bool]:
+    return {}
+
+
+def _finds_call(cls: Class, place: int | str) -> bool:
     for init in (m for m in cls.node.body if isinstance(m, ast.FunctionDef)):
         if init.name != "__init__":
             continue
