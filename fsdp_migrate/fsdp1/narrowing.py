@@ -20,6 +20,7 @@ from fsdp_migrate.analysis.values import (
     Computed,
     Constant,
     Display,
+    External,
     Made,
     Unknown,
     Value,
@@ -86,10 +87,21 @@ class Narrowing:
         if not any(model_values.is_model(v, self.tracer) for v in made):
             return found
         place = (node, module)
-        gone = {v for v in made if self._settings.exclude((v.node, v.module), place)}
+        gone = {v for v in made if self._settings.exclude((self._chosen(v), v.module), place)}
         if not gone:
             return found
         return [v for v in found if v not in gone] or [Computed(node, module)]
+
+    def _chosen(self, made: Made) -> ast.AST:
+        """Where an object's class is named under a condition, ``(FSDP if flag else DDP)(model)``;
+        else the call."""
+        match made.node:
+            case ast.Call(func=ast.IfExp(body=body, orelse=orelse)):
+                for branch in (body, orelse):
+                    called = self.tracer.evaluate(branch, made.module)
+                    if called and all(_is_same_class(each, made.callee) for each in called):
+                        return branch
+        return made.node
 
     def _of_classes(self, found: list[Value], node: ast.expr, module: Module) -> list[Value]:
         """Without objects of the project's own classes that the tests passed tell apart."""
@@ -261,3 +273,12 @@ class Narrowing:
                     found = self._apart.evaluate(call.args[0], module)
                     self._compiled |= {v.node for v in found if isinstance(v, Made)}
         return model.node in self._compiled
+
+
+def _is_same_class(value: Value, callee: External | Class | None) -> bool:
+    match value, callee:
+        case External(name=name), External(name=other):
+            return name == other
+        case Class(node=node), Class(node=other_node):
+            return node is other_node
+    return False

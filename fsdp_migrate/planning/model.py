@@ -104,6 +104,7 @@ class Constructor:
     own_states: frozenset[str] = frozenset()  # state_dict, load_state_dict: that it has itself
     is_wrong: bool = False  # FSDP1 itself refuses it, or FSDP2 has nothing like it
     is_context: bool = False  # enable_wrap(wrapper_cls=FSDP, ...), the arguments of wrap()
+    choice: ast.IfExp | None = None  # ``(FSDP if flag else DDP)(model)``: which class it is
     is_function: bool = False  # a partial that becomes a function of the model
     wholes: frozenset[Constructor] = frozenset()  # of models that its own may be a part of
     dictionary: KeywordDictionary | None = None  # that has some of its arguments

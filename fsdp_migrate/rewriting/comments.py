@@ -18,7 +18,7 @@ import libcst as cst
 
 from fsdp_migrate.analysis.module import Module
 from fsdp_migrate.planning.edits import Mark
-from fsdp_migrate.rewriting.layout import Line
+from fsdp_migrate.rewriting.layout import Line, is_for_tools
 from fsdp_migrate.syntax import suppressions
 from fsdp_migrate.syntax.kinds import of_kind, present
 
@@ -156,10 +156,12 @@ def hand_over(old: cst.SimpleStatementLine, lines: list[Line]) -> list[Line]:
         e for e in leading_lines(lines[0]) if e.comment is None or e.comment.value not in present
     ]
     above = _markers_first(list(old.leading_lines), fresh)
-    lines[0] = lines[0].with_changes(leading_lines=above)
-    last = lines[-1]
+    last, behind = lines[-1], old.trailing_whitespace.comment
     if isinstance(last, cst.SimpleStatementLine):
         lines[-1] = last.with_changes(trailing_whitespace=old.trailing_whitespace)
+    elif behind is not None and not is_for_tools(behind):
+        above = [*above, *own_lines([behind.value])]
+    lines[0] = lines[0].with_changes(leading_lines=above)
     return lines
 
 

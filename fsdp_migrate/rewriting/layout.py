@@ -204,12 +204,17 @@ def comment_sticks_out(
     return comment is not None and len(last) > limit
 
 
+def is_for_tools(comment: cst.Comment) -> bool:
+    """Whether a tool reads a comment, which says something of its line alone."""
+    return _ADDRESSED.match(comment.value) is not None
+
+
 def comment_above(
     node: cst.SimpleStatementLine, module: cst.Module, indent: str, limit: int
 ) -> cst.SimpleStatementLine:
     """A line whose comment stands above it if there is no room for both, unless a tool reads it."""
     comment = node.trailing_whitespace.comment
-    if comment is None or _ADDRESSED.match(comment.value):
+    if comment is None or is_for_tools(comment):
         return node
     if not comment_sticks_out(node, module, indent, limit):
         return node

@@ -2,6 +2,7 @@
 
 from fsdp_migrate.families.modules import checkpointing
 from fsdp_migrate.families.wrapping import (
+    chosen_classes,
     class_layouts,
     derived_hooks,
     partial_functions,
@@ -73,6 +74,16 @@ def decide(site: Site, study: Study) -> Decision:
             help = "write the loop over the modules at the call"
             return study.left(site, RULE.code, problem, help, models=models)
         message = "a function shards it, and others"
+        review = refused_modules.doubt_of_container(constructor, study)
+        return study.rewritten(
+            site, RULE.code, message, plan.proposal, models=models, review=review
+        )
+    if constructor.choice is not None:
+        problem = chosen_classes.write(plan, study) if late is None else AROUND
+        if problem:
+            help = "choose between two statements"
+            return study.left(site, RULE.code, problem, help, models=models)
+        message = "either fully_shard or the other class"
         review = refused_modules.doubt_of_container(constructor, study)
         return study.rewritten(
             site, RULE.code, message, plan.proposal, models=models, review=review

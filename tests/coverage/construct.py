@@ -131,10 +131,10 @@ ROWS = (
     rewritten(
         "1",
         "a class that is chosen first: (FSDP if flag else DDP)(m), cls = FSDP",
-        "shard in its place, which takes the same arguments",
+        "a condition with fully_shard or the other class; shard, if that may read FSDP1's settings",
         "FSDP101",
         "a class that is chosen first",
-        program("callee --kind sharded"),
+        program("either --kind sharded"),
     ),
     rewritten(
         "1",

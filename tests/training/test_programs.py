@@ -45,6 +45,7 @@ CASES = (
     ),
     *(Case("branches", ("--version", version)) for version in "12"),
     *(Case("callee", ("--kind", kind)) for kind in ("sharded", "replicated")),
+    *(Case("either", ("--kind", kind)) for kind in ("sharded", "replicated")),
     *(Case("checkpoints", ("--optimizer", name)) for name in ("adamw", "sgd", "momentum")),
     *(Case("chosen", ("--kind", k), ranks=4) for k in ("inner", "both", "zero2", "world")),
     *(Case("configured", ("--strategy", s)) for s in ("FULL_SHARD", "SHARD_GRAD_OP", "NO_SHARD")),

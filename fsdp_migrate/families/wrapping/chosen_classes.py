@@ -1,19 +1,28 @@
 """Constructors whose class is chosen before it is called: ``(FSDP if flag else DDP)(model)``.
 
-Which class it is only the running program knows. ``shard`` of the support module takes the place of
-FSDP1's class among the others, and the same arguments.
+The condition then decides which of two statements runs: ``fully_shard`` for one class, the call of
+the other one with what is its own. Where that cannot be written, ``shard`` of the support module
+takes the place of FSDP1's class among the others, and the same arguments.
 """
 
 from __future__ import annotations
 
 import ast
 
-from fsdp_migrate.analysis.values import External
+from fsdp_migrate.analysis.module import Module
+from fsdp_migrate.analysis.values import Class, External, Function, FunctionNode, Value
+from fsdp_migrate.families.wrapping.run_time import CONVERTED
 from fsdp_migrate.fsdp1 import api as fsdp1
 from fsdp_migrate.fsdp1.construct import Construct, ConstructKind
 from fsdp_migrate.fsdp1.site import Site
 from fsdp_migrate.planning.context import Study
+from fsdp_migrate.planning.edits import Code, code, join
 from fsdp_migrate.planning.model import Constructor
+from fsdp_migrate.planning.rendering import nested, statements
+from fsdp_migrate.planning.shard_plan import ShardPlan, single_target
+from fsdp_migrate.syntax.expressions import names_in
+from fsdp_migrate.syntax.kinds import present
+from fsdp_migrate.syntax.trees import block_of
 
 VALUE = Construct(ConstructKind.VALUE, fsdp1.FSDP)
 MAKES = Construct(ConstructKind.CONSTRUCTOR, fsdp1.FSDP)
@@ -37,8 +46,36 @@ def as_constructors(found: list[Site]) -> list[Site]:
 def mark_as_chosen(constructor: Constructor) -> None:
     """Note that a constructor cannot be written out, because its class is chosen first."""
     call, reference = constructor.call, constructor.reference
-    if reference is not call.func and reference not in call.args:
+    if reference is call.func or reference in call.args:
+        return
+    parent = constructor.module.table.parents[reference]
+    if isinstance(parent, ast.IfExp) and (
+        parent is call.func or _says_the_same(parent, constructor)
+    ):
+        constructor.choice = parent
+    else:
         constructor.problem = constructor.problem or PROBLEM
+
+
+def _says_the_same(choice: ast.IfExp, constructor: Constructor) -> bool:
+    """Whether a choice that has a name, ``cls = FSDP if flag else DDP``, may as well be made where
+    that is called: a straight way leads there, and on it nothing of the condition changes."""
+    table, call = constructor.module.table, constructor.call
+    made, then = table.parents[choice], constructor.statement
+    if not isinstance(call.func, ast.Name) or not isinstance(made, ast.Assign):
+        return False  # one of several choices
+    block = block_of(table.parents[then], then)
+    if made not in block or len(table.within[call.func].bindings[call.func.id]) > 1:
+        return False
+    between = block[block.index(made) + 1 : block.index(then)]
+    names, parts = names_in(choice.test), {getattr(n, "attr", "") for n in ast.walk(choice.test)}
+    may_be_set = bool(parts & {attribute.attr for attribute in table.stored_attributes})
+    for each in (node for statement in between for node in ast.walk(statement)):
+        if isinstance(each, ast.Call) and (may_be_set or _has_call(choice.test)):
+            return False
+        if isinstance(getattr(each, "ctx", None), (ast.Store, ast.Del)) and names & names_in(each):
+            return False
+    return True
 
 
 def call_of(site: Site) -> ast.Call | None:
@@ -66,6 +103,122 @@ def _only_call(target: ast.Name, site: Site) -> ast.Call | None:
     uses = table.reads(target.id, scope)
     call = table.parents[uses[0]] if len(uses) == 1 else None
     return call if isinstance(call, ast.Call) and call.func is uses[0] else None
+
+
+def write(plan: ShardPlan, study: Study) -> str:
+    """Write both ways of a choice; the problem, if there is one."""
+    constructor = plan.constructor
+    choice, module = present(constructor.choice), constructor.module
+    is_first = constructor.reference is choice.body
+    given = _given_to_other(choice.orelse if is_first else choice.body, plan, study)
+    if given is None or plan.is_bare or plan.behind is not None:
+        return PROBLEM
+    statement, call = constructor.statement, constructor.call
+    compact = plan.is_compact and not plan.hoisted
+    lines, sharded, after = statements(plan)
+    first = 1 if plan.hoisted else 0  # the model is made before it is asked which way it goes
+    if first and _has_call(choice.test):
+        return PROBLEM
+    ways: tuple[list[Code], list[Code]]
+    if call.func is not choice:
+        plan.proposal.delete(module, module.table.statement(choice))
+    match statement:
+        case ast.Return(value=value) if value is call:
+            made = [sharded, *after, code("return {m}", m=plan.model)]
+            ways = made if after else [code("return {s}", s=sharded)], [code("return {o}", o=given)]
+        case ast.Assign() | ast.AnnAssign() if target := single_target(statement, call):
+            ways = _assigned(statement, target, plan, sharded, given)
+            ways[0].extend(after)
+        case _ if compact:
+            both = (sharded, given) if is_first else (given, sharded)
+            new = code("{a} if {t} else {b}", a=both[0], t=choice.test, b=both[1])
+            plan.proposal.replace(module, call, new)
+            return ""
+        case _:
+            return PROBLEM
+    ways[0][:0] = lines[first:]
+    then, other = ways if is_first else ways[::-1]
+    branch = code("if {t}:\n    {b}", t=choice.test, b=nested(then))
+    if isinstance(statement, ast.Return):
+        new_statements = [branch, *other]
+    else:
+        both_ways = code("{i}\nelse:\n    {b}", i=branch, b=nested(other))
+        new_statements = [both_ways]
+    plan.proposal.replace_statement(module, statement, *lines[:first], *new_statements)
+    return ""
+
+
+def _assigned(
+    statement: ast.stmt, target: ast.expr, plan: ShardPlan, sharded: Code, given: Code
+) -> tuple[list[Code], list[Code]]:
+    """The statements that give both results the name that the one had."""
+    name = ast.unparse(target)
+    own = code("{n} = {s}", n=name, s=sharded)
+    if isinstance(statement, ast.AnnAssign):
+        own = code("{n}: {a} = {s}", n=name, a=statement.annotation, s=sharded)
+    elif plan.is_in_place:
+        own = sharded
+    return [own], [code("{n} = {o}", n=name, o=given)]
+
+
+def _given_to_other(other: ast.expr, plan: ShardPlan, study: Study) -> Code | None:
+    """The call of the other class, with the arguments that may mean something to it.
+
+    It was called with FSDP1's. None where one of them becomes something else, or is no expression
+    that may be written twice.
+    """
+    constructor = plan.constructor
+    call, module = constructor.call, constructor.module
+    if len(call.args) > 1 or any(isinstance(arg, ast.Starred) for arg in call.args):
+        return None
+    arguments = [code("{m}", m=plan.model)] if call.args else []
+    for keyword in call.keywords:
+        if keyword.arg is None:
+            return None
+        if keyword.value is constructor.wrapped:
+            arguments.append(code("{k}={m}", k=keyword.arg, m=plan.model))
+        elif not _is_ignored_by(other, keyword.arg, module, study):
+            if keyword.arg in CONVERTED or not _may_stand_twice(keyword.value):
+                return None
+            arguments.append(code("{k}={v}", k=keyword.arg, v=ast.unparse(keyword.value)))
+    return code("{o}({a})", o=other, a=join(", ", arguments))
+
+
+def _is_ignored_by(other: ast.expr, argument: str, module: Module, study: Study) -> bool:
+    """Whether all that a name may call takes an argument by ``**kwargs``, and never reads these."""
+    called = study.tracer.evaluate(other, module)
+    return bool(called) and all(
+        (function := _called(value)) is not None
+        and function.args.kwarg is not None
+        and argument not in {arg.arg for arg in (*function.args.args, *function.args.kwonlyargs)}
+        and not any(
+            isinstance(node, ast.Name) and node.id in {function.args.kwarg.arg, "locals"}
+            for node in ast.walk(function)
+        )
+        for value in called
+    )
+
+
+def _called(value: Value) -> FunctionNode | None:
+    """The function that runs first when a value is called."""
+    match value:
+        case Class(node=node):
+            named = (each for each in node.body if isinstance(each, ast.FunctionDef))
+            return next((each for each in named if each.name == "__init__"), None)
+        case Function(node=node):
+            return node
+    return None
+
+
+def _has_call(node: ast.expr) -> bool:
+    return any(isinstance(each, ast.Call) for each in ast.walk(node))
+
+
+def _may_stand_twice(value: ast.expr) -> bool:
+    """Whether an expression can be asked on each of two ways: a path, a constant, or a call of
+    these."""
+    kinds = (ast.Name, ast.Attribute, ast.Constant, ast.Call, ast.keyword, ast.expr_context)
+    return all(isinstance(node, kinds) for node in ast.walk(value))
 
 
 def is_called(site: Site, study: Study) -> bool:
