@@ -55,6 +55,8 @@ def _is_kept(
     around: ast.AST | None = node
     while around is not None:
         node, around = around, _holder(around, module, study)
+        if isinstance(node, ast.NamedExpr) and _is_used_later(node.target, node, module, study):
+            return True
     parent = module.table.parents[node]
     if isinstance(parent, ast.keyword):
         node, parent = parent, module.table.parents[parent]
@@ -72,6 +74,8 @@ def _is_kept(
         callers = [(c.call, c.module) for c in study.tracer.callers(function, module)]
         known = callers if called_at is None else [called_at]
         return any(_is_kept(*each, study, depth - 1, aliases=aliases) for each in known)
+    if isinstance(parent, (ast.Yield, ast.YieldFrom)):
+        return True  # whoever gets it goes on when it wants to
     if not isinstance(parent, (ast.Assign, ast.AnnAssign)):
         return False
     targets = parent.targets if isinstance(parent, ast.Assign) else [parent.target]
