@@ -10,7 +10,7 @@ from functools import cached_property
 from pathlib import Path, PurePosixPath
 
 from fsdp_migrate.analysis import reaching_definitions
-from fsdp_migrate.analysis.flow import Flow, access_path
+from fsdp_migrate.analysis.flow import Definition, Flow, access_path
 from fsdp_migrate.analysis.load_order import Loading
 from fsdp_migrate.syntax import name_table_builder, spelled
 from fsdp_migrate.syntax.expressions import given_arguments
@@ -138,6 +138,14 @@ class Module:
         if found is None:
             found = self._flows[scope] = reaching_definitions.analyse(scope, self.table)
         return found
+
+    def defined_in(self, scope: Scope, name: str) -> list[Definition]:
+        """All that gives a name of a scope a value, whoever asks: the variable of a comprehension
+        is given its values by that alone."""
+        home = scope.home()
+        found = [d for d in self.flow(home).definitions if d.path == name]
+        own = {binding.node for binding in scope.bindings.get(name, ())}
+        return [d for d in found if scope is home or d.node in own]
 
     def position(self, node: ast.AST) -> tuple[int, int]:
         """1-based line and 1-based character column."""

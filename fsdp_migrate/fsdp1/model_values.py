@@ -140,8 +140,7 @@ def definitions(node: ast.expr, module: Module) -> frozenset[Definition]:
     if found is None and isinstance(node, ast.Name) and scope.is_free(node.id):
         owner = scope.lookup(node.id)
         if owner is not None and _runs_inside(scope, owner):
-            every = module.flow(owner).definitions
-            return frozenset(d for d in every if d.path == node.id)
+            return frozenset(module.defined_in(owner, node.id))
     return found or frozenset()
 
 

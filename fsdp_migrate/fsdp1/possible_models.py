@@ -141,6 +141,8 @@ def _why(value: Value, asked: ast.expr, tracer: Tracer, depth: int, known: _Know
     holders = [v for v in tracer.evaluate(owner, module) if _is_own(v)]
     if holders and not all(_is_written_out(v, tracer) for v in holders):
         return why
+    if any(_of(*each, tracer, depth - 1, known) for v in holders for each in _written_in(v)):
+        return why
     return why if _of(owner, module, tracer, depth - 1, known) else ""
 
 
@@ -204,6 +206,21 @@ def _is_written_out(value: Value, tracer: Tracer) -> bool:
         case Made(node=ast.Call(args=[given])) if value.made_by in HOLDERS:
             return isinstance(given, WRITTEN) and not any(tracer.additions(value))
     return False
+
+
+def _written_in(value: Value) -> list[tuple[ast.expr, Module]]:
+    """What a list or dictionary of modules has in it as it is written at its call."""
+    given: list[ast.expr] = []
+    match value.node:
+        case ast.Call(args=[ast.List(elts=elements) | ast.Tuple(elts=elements)]):
+            given = elements
+        case ast.Call(args=[ast.Dict(values=elements)]):
+            given = elements
+        case ast.Call(args=[ast.DictComp(value=element)]):
+            given = [element]
+        case ast.Call(args=[ast.ListComp(elt=element) | ast.GeneratorExp(elt=element)]):
+            given = [element]
+    return [(each, value.module) for each in given]
 
 
 def _is_module(annotation: ast.expr, module: Module, tracer: Tracer) -> bool:

@@ -232,6 +232,10 @@ class Ways:
             case ast.Attribute(value=owner) | ast.Subscript(value=owner):
                 taken = True
                 inner = [] if self.wanted(owner, module) else [owner]  # model.head
+            case ast.Name():  # a list that a loop goes over
+                found = self.tracer.evaluate(node, module)
+                lists = frozenset(v for v in found if isinstance(v, Display))
+                return self._values_hold(lists, depth, taken)
         return any(self.hold(each, module, depth - 1, taken=taken) for each in inner)
 
     def _given(self, call: ast.Call, called: ast.expr, module: Module) -> list[ast.expr]:

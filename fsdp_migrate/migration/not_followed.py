@@ -13,7 +13,7 @@ from typing import NamedTuple
 from fsdp_migrate.analysis.module import Module
 from fsdp_migrate.analysis.values import Class, Display, External, Made, Unknown
 from fsdp_migrate.families.checkpoints import copied_models
-from fsdp_migrate.families.checkpoints.state_owners import of_self, sharded_inside
+from fsdp_migrate.families.checkpoints.state_owners import sharded_inside, taken_out
 from fsdp_migrate.families.modules import (
     exact_classes,
     own_classes,
@@ -67,9 +67,9 @@ ANYTHING = "a state is asked of what may be a model, or anything else"
 LOADED = "whole tensors may be loaded into what may be a sharded model, which stops the program"
 Wanted = Callable[[Study, ast.expr, Module], bool]
 BESIDE_OPTIMIZERS = re.compile(
-    r"model|net|sched|scaler|loss|criterion|dataset|loader|sampler|args|config|cfg|metric|meter",
-    re.I,
+    r"sched|scaler|loss|criterion|dataset|loader|sampler|args|config|cfg|metric|meter", re.I
 )
+MODELS = re.compile("model|net", re.I)  # as things are called that models went into
 OF_UNITS = unit_attributes.NAMES | {"forward"}
 BY_LINE = frozenset({ANYTHING, LOADED})  # the rest is named once in a file
 
@@ -91,7 +91,7 @@ def _ways(study: Study) -> _Ways:
     optimizers = replace(ways(_is_optimizer), others=BESIDE_OPTIMIZERS)
     parts = replace(ways(_is_part), by_text=True)
     parameters = ParameterWays(partial(are_parameters, study), study.tracer, by_text=True)
-    selves = replace(ways(_is_self_of_model), by_text=True)
+    selves = replace(ways(_is_taken_out), by_text=True)
     return _Ways(ways(_is_holder), selves, parts, optimizers, parameters)
 
 
@@ -251,14 +251,15 @@ def _parts_given(node: ast.AST) -> list[ast.expr]:
     return []
 
 
-def _is_self_of_model(study: Study, node: ast.expr, module: Module) -> bool:
-    return bool(of_self(node, module, study))
+def _is_taken_out(study: Study, node: ast.expr, module: Module) -> bool:
+    return bool(taken_out(node, module, study))
 
 
 def _selves(
     module: Module, study: Study, selves: unfollowed.Ways
 ) -> Iterator[tuple[ast.expr, str]]:
-    """What may be ``self`` of a sharded model, in another guise, and is asked for its state."""
+    """What may be ``self`` or a part of a sharded model, in another guise, and is asked for its
+    state."""
     for attribute in module.table.attributes_by_name.of(STATES):
         node = attribute.value
         if not _is_holder(study, node, module) and (why := selves.made_of(node, module)):
@@ -298,8 +299,19 @@ def _optimizers(
     """What may be an optimizer of a sharded model, and has its state or its groups asked for."""
     for attribute in module.table.attributes_by_name.of(STATES | {GROUPS}):
         node = attribute.value
-        if not _is_optimizer(study, node, module) and (why := optimizers.made_of(node, module)):
+        if _is_optimizer(study, node, module) or _is_called_a_model(node, module, study):
+            continue
+        if why := optimizers.made_of(node, module):
             yield node, why
+
+
+def _is_called_a_model(node: ast.expr, module: Module, study: Study) -> bool:
+    """Whether something is called a model, and may be one: not if only an optimizer made it."""
+    return bool(MODELS.search(last_name(node))) and (
+        study.traced(node, module)
+        or bool(unfollowed.made_of_model(node, module, study.tracer))
+        or not isinstance(node, (ast.Attribute, ast.Call, ast.Subscript))
+    )
 
 
 def _handed_out(module: Module, study: Study) -> Iterator[tuple[ast.expr, str]]:

@@ -28,6 +28,10 @@ def is_main():
     return dist.get_rank() == 0
 
 
+def swapped(model, state):
+    model.load_state_dict(state)
+
+
 class Clock:
     def __init__(self):
         self.n = 0
@@ -117,10 +121,18 @@ EARLIER = {
         "if n == 0:\n    states = {}\nSTEP\nstates[n] = model.state_dict()\n"
         "model.load_state_dict(states[0])"
     ),
+    "a walrus that takes it": (
+        "STEP\nif n == 2 and (saved := model.state_dict()):\n    print(n)\nif n == 4:\n    LOAD"
+    ),
+    "a load of others between": "SAVE\nmodel.load_state_dict(kind)\nlimit(n)\nLOAD",
+    "a function that loads others": "SAVE\nswapped(model, kind)\nlimit(n)\nLOAD",
     "a function that is called later": "STEP\nSAVE\nlimit(lambda: torch.save(saved, 'a'))",
 }
 SAME = {
     "at once": "STEP\nSAVE\nLOAD",
+    "loaded itself": "STEP\nSAVE\nLOAD\nprint(saved)",
+    "a load into something else": "STEP\nSAVE\noptimizer.load_state_dict(kind)\nprint(saved)",
+    "a walrus": "STEP\nif (saved := model.state_dict()):\n    print(saved)",
     "the same condition": "STEP\nif n == 2:\n    SAVE\nif n == 2:\n    LOAD",
     "the same condition, the other way round": (
         "STEP\nif n == 2:\n    SAVE\nif n != 2:\n    continue\nLOAD"
@@ -170,3 +182,39 @@ def test_what_is_of_the_same_round_is_no_copy(way: str) -> None:
 )
 def test_what_is_used_behind_the_loop(body: str, copied: bool) -> None:
     assert ("deepcopy(" in emitted(body, f"\n{LOAD}")) is copied
+
+
+MANAGER = """
+import contextlib
+
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP, StateDictType
+
+
+@contextlib.contextmanager
+def averaged(net, average):
+    model = FSDP(net)
+    FSDP.set_state_dict_type(model, StateDictType.SHARDED_STATE_DICT)
+    saved = model.state_dict()
+    {given}
+    {used}
+
+
+def states(net):
+    model = FSDP(net)
+    FSDP.set_state_dict_type(model, StateDictType.SHARDED_STATE_DICT)
+    while True:
+        {given_out}
+"""
+
+
+@pytest.mark.parametrize(
+    ("given", "used", "given_out", "copies"),
+    [
+        ("yield model", "model.load_state_dict(saved)", "pass", 1),
+        ("yield", "print(saved)", "yield model.state_dict()", 2),
+        ("print(saved)", "yield model", "print(model.state_dict())", 0),
+    ],
+)
+def test_what_others_do_at_a_yield(given: str, used: str, given_out: str, copies: int) -> None:
+    text = rewritten(MANAGER.format(given=given, used=used, given_out=given_out))
+    assert text.count("deepcopy(get_model_state_dict(") == copies

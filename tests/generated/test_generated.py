@@ -165,6 +165,63 @@ look(Whole())
     assert any(each.line == 23 for each in result.not_followed)
 
 
+OF_MANY = """
+class Net(torch.nn.Module):
+    def __init__(self, heads):
+        super().__init__()
+        self.encoder = torch.nn.Sequential(torch.nn.Linear(4, 4))
+        self.heads = torch.nn.ModuleDict({name: HEAD for name in heads})
+
+    def clip(self):
+        for head in self.heads.values():
+            head.clip_grad_norm_(1.0)
+
+def taken(**things):
+    return things["net"]
+
+model = FSDP(Net("ab"))
+optimizer = torch.optim.AdamW(model.parameters())
+models = [max([FSDP(torch.nn.Linear(4, 4))], key=id) for _ in range(2)]
+others = [max([torch.nn.Linear(4, 4)], key=id) for _ in range(2)]
+parts = {"rate": 0.1, "model": model}
+ASKED
+"""
+
+
+@pytest.mark.parametrize(
+    ("asked", "is_said"),
+    [
+        ("elsewhere.Holder(optimizer).net.load_state_dict(saved)", True),
+        ("elsewhere.Holder(optimizer).scheduler.load_state_dict(saved)", False),
+        ("print((model.encoder,)[0].state_dict())", True),
+        ("print((model.config,)[0].state_dict())", False),
+        ("print([n for n, part in parts.items() if isinstance((lambda: part)(), Net)])", True),
+        ("print([n for n in range(2) if isinstance((lambda: n)(), Net)])", False),
+        ("print([p.grad.norm() for m in models for p in m.parameters()])", True),
+        ("print([p.grad.norm() for m in others for p in m.parameters()])", False),
+    ],
+)
+def test_what_one_of_many_is_asked(asked: str, is_said: bool) -> None:
+    given = PROGRAM.format(above="import elsewhere", hidden="None", asked="pass")
+    given += OF_MANY.replace("ASKED", asked).replace("HEAD", "torch.nn.Linear(4, 1)")
+    result, _ = migrate({"train.py": given})
+    line = given[: given.index(asked)].count("\n") + 1
+    assert any(each.line == line for each in result.not_followed) is is_said
+
+
+@pytest.mark.parametrize(
+    ("head", "code"),
+    [("taken(net=FSDP(torch.nn.Linear(4, 1)))", "FSDP401"), ("torch.nn.Linear(4, 1)", "")],
+)
+def test_what_a_dictionary_of_modules_is_written_with(head: str, code: str) -> None:
+    given = PROGRAM.format(above="", hidden="None", asked="pass")
+    given += OF_MANY.replace("ASKED", "").replace("HEAD", head)
+    result, _ = migrate({"train.py": given})
+    line = given[: given.index("head.clip")].count("\n") + 1
+    found = [each.code for each in result.decisions if each.site.position[0] == line]
+    assert found == [code] * bool(code)
+
+
 @pytest.mark.parametrize(
     ("hidden", "asked"),
     [

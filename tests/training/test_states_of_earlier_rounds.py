@@ -11,6 +11,8 @@ from tests.training.programs import Launcher, compare, written
 pytestmark = pytest.mark.train
 
 PROGRAM = """\
+import copy
+
 import torch
 import torch.distributed as dist
 from torch import nn
@@ -115,6 +117,17 @@ class Run:
             self.load(saved)
         self.one()
 
+    def swapping(self):
+        self.one()
+        first = copy.deepcopy(self.model.state_dict())
+        self.two()
+        saved = self.model.state_dict()
+        self.load(first)
+        with torch.no_grad():
+            print("loss", self.model(torch.ones(2, 4)).sum().item())
+        self.load(saved)
+        self.one()
+
     def going_back(self, saved):
         self.two()
         self.load(saved)
@@ -125,7 +138,7 @@ class Run:
 
     def optimizers(self):
         saved = None
-        for n in range(5):
+        for n in range(7):
             self.one()
             if n == 1:
                 saved = FSDP.optim_state_dict(self.model, self.optimizer)
@@ -161,6 +174,8 @@ print("changing")
 Run().changing()
 print("ending")
 Run().ending()
+print("swapping")
+Run().swapping()
 print("given")
 Run().given()
 print("optimizers")

@@ -89,11 +89,10 @@ class Names:
         if owner is here:
             return [Unknown(node, module, frame, f"{node.id} may be unbound here")]
         result: list[Value] = []
-        for definition in module.flow(owner).definitions:
-            if definition.path == node.id:
-                # The enclosing call is not the one in frame unless frames nest lexically.
-                enclosing = _frame_of(owner.node, frame)
-                result += self.defined(definition, owner, module, enclosing)
+        for definition in module.defined_in(owner, node.id):
+            # The enclosing call is not the one in frame unless frames nest lexically.
+            enclosing = _frame_of(owner.home().node, frame)
+            result += self.defined(definition, owner.home(), module, enclosing)
         return result or [Unknown(node, module, frame, f"{node.id} is never given a value")]
 
     def _starred(self, node: ast.Name, module: Module) -> list[Value]:

@@ -1,9 +1,9 @@
 """Whether what a name holds may be used after the next training step.
 
 The question is asked of every way through the function: a value is new where it is assigned, old
-behind a step, and gone where the name gets another one. Branches, loops and what leaves them are
-followed as they run, as often as something changes. Two places that stand under the same
-condition are met in the same round (:mod:`.round_conditions`).
+behind a step, a load of other values or a ``yield``, and gone where the name gets another one.
+Branches, loops and what leaves them are followed as they run, as often as something changes. Two
+places that stand under the same condition are met in the same round (:mod:`.round_conditions`).
 """
 
 from __future__ import annotations
@@ -14,7 +14,11 @@ from enum import IntEnum
 
 from fsdp_migrate.analysis.module import Module
 from fsdp_migrate.families.checkpoints.round_conditions import Conditions, Facts, matched
-from fsdp_migrate.families.checkpoints.training_calls import leads_to_training, training_calls
+from fsdp_migrate.families.checkpoints.training_calls import (
+    changes_parameters,
+    leads_to_training,
+    training_calls,
+)
 from fsdp_migrate.planning.context import Study
 from fsdp_migrate.syntax.trees import DEFINITIONS, FUNCTIONS, children, walk
 
@@ -176,8 +180,8 @@ class LaterUses:
         for part in parts:
             if isinstance(part, ast.Name) and part in self.uses:
                 self.use(part, ways)
-            elif isinstance(part, ast.Call):
-                trains = part in self.named or leads_to_training(part, self.module, self.study)
+            elif isinstance(part, (ast.Call, ast.Yield, ast.YieldFrom)):
+                trains = self.changes(part)
                 ways = frozenset(
                     (Held.OLD if trains and held else held, self.conditions.after(facts, part))
                     for held, facts in ways
@@ -187,9 +191,23 @@ class LaterUses:
             ways = frozenset((held, self.conditions.after(facts, part)) for held, facts in ways)
         if node is self.origin:
             return self.given(node, ways)
+        if self.origin in parts:  # a walrus
+            new = frozenset((Held.NEW, facts) for _, facts in ways)
+            passed = any(isinstance(part, (ast.BoolOp, ast.IfExp)) for part in parts)
+            return new | ways if passed else new
         if not self.stores.isdisjoint(stored) and not isinstance(node, ast.AugAssign):
             return frozenset((Held.OTHER, facts) for _, facts in ways)
         return ways
+
+    def changes(self, node: ast.Call | ast.Yield | ast.YieldFrom) -> bool:
+        """Whether parameters may be others behind a call, or behind what lets others run: not if
+        the very value is loaded."""
+        if not isinstance(node, ast.Call):
+            return True
+        if node in self.named or leads_to_training(node, self.module, self.study):
+            return True
+        given = any(part in self.uses for part in walk(node))
+        return not given and changes_parameters(node, self.module, self.study)
 
     def given(self, node: ast.AST, ways: Ways) -> Ways:
         """What the name holds behind the statement that gives it the value."""

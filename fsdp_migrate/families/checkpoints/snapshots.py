@@ -29,6 +29,7 @@ USING_UP = re.compile(
     r"save|deepcopy|clone|dump|write|print|log|load|send|upload|broadcast|export|compare|equal"
     r"|assert|verify|_eq$|^len$"
 )
+SAME = frozenset({"detach", "to_local", "view", "contiguous"})  # give the memory they are asked of
 Assignment = ast.Assign | ast.AnnAssign
 HOLDING = (ast.Dict, ast.Tuple, ast.List, ast.IfExp, ast.NamedExpr)
 
@@ -55,6 +56,8 @@ def _is_kept(
     around: ast.AST | None = node
     while around is not None:
         node, around = around, _holder(around, module, study)
+        if isinstance(node, ast.NamedExpr) and _is_used_later(node.target, node, module, study):
+            return True
     parent = module.table.parents[node]
     if isinstance(parent, ast.keyword):
         node, parent = parent, module.table.parents[parent]
@@ -72,6 +75,14 @@ def _is_kept(
         callers = [(c.call, c.module) for c in study.tracer.callers(function, module)]
         known = callers if called_at is None else [called_at]
         return any(_is_kept(*each, study, depth - 1, aliases=aliases) for each in known)
+    if isinstance(parent, ast.For) and node is parent.iter:
+        taken = _variable(parent.target)
+        inside = (n for each in parent.body for n in ast.walk(each) if isinstance(n, ast.Name))
+        return depth > 0 and any(
+            _is_kept(n, module, study, depth - 1) for n in inside if n.id == taken
+        )
+    if isinstance(parent, (ast.Yield, ast.YieldFrom)):
+        return True  # whoever gets it goes on when it wants to
     if not isinstance(parent, (ast.Assign, ast.AnnAssign)):
         return False
     targets = parent.targets if isinstance(parent, ast.Assign) else [parent.target]
@@ -91,6 +102,8 @@ def _holder(node: ast.AST, module: Module, study: Study) -> ast.AST | None:
     parent = module.table.parents[node]
     if isinstance(parent, HOLDING):
         return parent
+    if _is_same_tensor(parent, node):
+        return parent
     if isinstance(parent, ast.Call) and node in parent.args:
         called = study.values(parent.func, module)
         return (
@@ -99,14 +112,38 @@ def _holder(node: ast.AST, module: Module, study: Study) -> ast.AST | None:
     call = module.table.parents[parent] if isinstance(parent, ast.Attribute) else None
     if not isinstance(call, ast.Call) or not isinstance(parent, ast.Attribute):
         return None
-    if parent.attr not in {"copy", "items", "values"}:
+    if parent.attr not in SAME | {"copy", "items", "values"}:
         return None
     loop = module.table.parents[call]
     if not isinstance(loop, ast.comprehension):
         return call
     whole = module.table.parents[loop]
     value = getattr(whole, "value", getattr(whole, "elt", None))
-    return whole if isinstance(value, ast.Name) else None
+    return whole if value is not None and _is_element(value, _variable(loop.target)) else None
+
+
+def _variable(target: ast.expr) -> str:
+    """``v`` of ``for k, v in state.items()``."""
+    return last_name(target.elts[-1] if isinstance(target, (ast.Tuple, ast.List)) else target)
+
+
+def _is_element(value: ast.expr, name: str) -> bool:
+    """``v``, ``v.detach()`` and ``(k, v)``, and not ``v.clone()``."""
+    match value:
+        case ast.Name():
+            return value.id == name
+        case ast.Tuple(elts=elements):
+            return any(_is_element(each, name) for each in elements)
+        case ast.Call(func=ast.Attribute(value=inner, attr=attr)) if attr in SAME:
+            return _is_element(inner, name)
+        case ast.Attribute(value=inner, attr="data"):
+            return _is_element(inner, name)
+    return False
+
+
+def _is_same_tensor(parent: ast.AST, node: ast.AST) -> bool:
+    """``v.data`` of ``v``."""
+    return isinstance(parent, ast.Attribute) and parent.attr == "data" and parent.value is node
 
 
 def _uses_up(call: ast.Call, module: Module, study: Study) -> bool:
