@@ -174,9 +174,8 @@ def is_said(name: ast.expr, module: Module) -> bool:
     for parent in module.table.ancestors(name):
         if isinstance(parent, (ast.Raise, ast.Assert)):
             return True
-        if isinstance(parent, ast.If) and asked is parent.test:
-            if all(map(_is_error, (parent.body, parent.orelse))):
-                return True
+        if isinstance(parent, ast.If) and asked is parent.test and _only_fails(parent):
+            return True
         asked = parent
         if isinstance(parent, ast.Call) and SAYING.search(ast.unparse(parent.func)):
             return True
@@ -185,8 +184,9 @@ def is_said(name: ast.expr, module: Module) -> bool:
     return False
 
 
-def _is_error(block: list[ast.stmt]) -> bool:
-    return isinstance(next(iter(block), None), ast.Raise)
+def _only_fails(choice: ast.If) -> bool:
+    """Whether an error is raised in both cases."""
+    return all(block and isinstance(block[0], ast.Raise) for block in (choice.body, choice.orelse))
 
 
 def is_around(node: ast.expr, study: Study, module: Module) -> bool:
