@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from tests.helpers.migrating import migrate
+from fsdp_migrate.planning.outcome import Outcome
+from tests.helpers.migrating import migrate, worst
 
 PROGRAM = """\
 import json
@@ -78,3 +79,23 @@ def test_so_is_what_a_base_or_derived_class_gives() -> None:
 def test_what_may_be_set_is_for_the_running_program(old: str, new: str) -> None:
     text = after(more=new) if old == "MORE" else after(old, new)
     assert "fully_shard(" not in text
+
+
+WITHOUT_ELSE = """\
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP, ShardingStrategy
+
+
+def build(net, kind):
+    if kind == "zero2":
+        strategy = ShardingStrategy.SHARD_GRAD_OP
+    elif kind == "zero3":
+        strategy = ShardingStrategy.FULL_SHARD
+    return FSDP(net, sharding_strategy=strategy)
+"""
+
+
+def test_a_strategy_that_is_chosen_without_an_else() -> None:
+    """The new name is as sure to be bound as the old one was."""
+    result, after = migrate({"example.py": WITHOUT_ELSE})
+    assert worst(result) is Outcome.REWRITTEN
+    assert "fully_shard(net, reshard_after_forward=reshard_after_forward)" in after["example.py"]

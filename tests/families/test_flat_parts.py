@@ -106,3 +106,30 @@ def test_what_is_frozen_before_the_model_is_wrapped_is_frozen_in_both() -> None:
     before = FLAT.replace("model = FSDP(Net()", "net = Net()\nnet.freeze_head()\nmodel = FSDP(net")
     _, after = migrate({"example.py": before})
     assert "TODO" not in after["example.py"]
+
+
+EITHER = """\
+def main(net, args):
+    model = net
+    if args.mode == "ddp":
+        model = DistributedDataParallel(model)
+    elif args.mode == "fsdp":
+        model = FSDP(model)
+    if args.mode == "{mode}":
+        first = [p for n, p in model.{part}named_parameters() if "head" in n]
+        optimizer = torch.optim.AdamW([{{"params": first, "lr": 0.1}}])
+"""
+
+
+@pytest.mark.parametrize(
+    ("mode", "part", "is_marked"),
+    [("ddp", "", False), ("ddp", "head.", False), ("fsdp", "", False), ("fsdp", "head.", True)],
+)
+def test_another_branch_sharded_what_a_name_was_given(
+    mode: str, part: str, is_marked: bool
+) -> None:
+    head = FLAT.rpartition("model = ")[0]
+    head += "from torch.nn.parallel import DistributedDataParallel\n\n\n"
+    result, _ = migrate({"example.py": head + EITHER.format(mode=mode, part=part)})
+    found = [d for d in result.decisions if "part" in d.site.construct.name]
+    assert bool(found) is is_marked

@@ -294,3 +294,55 @@ def test_what_the_library_optimum_makes_is_no_optimizer() -> None:
     text = rewritten(OPTIMUM)
     assert "FSDP312" not in text
     assert "model_state" in text or "get_model_state_dict" in text
+
+
+@pytest.mark.parametrize(
+    "maker",
+    [
+        "transformers.optimization import get_scheduler",
+        "diffusers.optimization import get_scheduler",
+    ],
+)
+def test_what_libraries_make_of_an_optimizer_is_no_optimizer(maker: str) -> None:
+    body = "later = get_scheduler('constant', optimizer=optimizer)\n"
+    body += "later.load_state_dict(torch.load(path))"
+    text = rewritten(f"from {maker}\n{program(body)}")
+    assert "FSDP312" not in text
+
+
+def test_an_optimizer_of_those_libraries_is_one() -> None:
+    head = program("optimizer.load_state_dict(torch.load(path))")
+    head = head.replace(f"torch.optim.{ADAM}", "Adafactor(model.parameters())")
+    text = rewritten(f"from transformers.optimization import Adafactor\n{head}")
+    assert "FSDP312" in text
+
+
+UNFOLLOWED = """\
+import torch
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+
+class Strategy:
+    def prepare(self, *given):
+        ret = []
+        for net in given:
+            ret.append((FSDP(net), None))
+        return ret[0] if len(ret) == 1 else ret
+
+    def load(self, {model}, optimizer, path):
+        {model}.load_state_dict(torch.load(path))
+        {held}.load_state_dict(torch.load(path + "o"))
+"""
+
+
+@pytest.mark.parametrize(
+    ("model", "held", "is_marked"),
+    [
+        ("model", "optimizer", True),
+        ("meter", "optimizer", False),  # nothing there may be a model
+        ("model", "scheduler", False),
+    ],
+)
+def test_an_optimizer_beside_what_may_be_a_model(model: str, held: str, is_marked: bool) -> None:
+    text = rewritten(UNFOLLOWED.format(model=model, held=held))
+    assert ("FSDP312" in text) is is_marked

@@ -24,7 +24,7 @@ from fsdp_migrate.families.checkpoints import (
 from fsdp_migrate.families.parameters import parameter_owners
 from fsdp_migrate.families.training_loop import schedulers
 from fsdp_migrate.families.training_loop.early_optimizers import is_optimizer, is_optimizer_name
-from fsdp_migrate.fsdp1 import unfollowed
+from fsdp_migrate.fsdp1 import possible_models, unfollowed
 from fsdp_migrate.fsdp1.construct import Construct
 from fsdp_migrate.fsdp1.references import enclosing_function
 from fsdp_migrate.fsdp1.site import Site
@@ -142,7 +142,12 @@ def _uses(name: str, study: Study, module: Module, *, all_of_them: bool = False)
         use = _use(call, attribute.value, module, study)
         if optimizer_states.kinds(study.values(use.optimizer, module), study).is_empty:
             continue
-        if use.models and (all_of_them or use.model is not None or _is_known(use, module, study)):
+        known = all_of_them or use.model is not None
+        if use.models and (
+            known
+            or _is_known(use, module, study)
+            or (name == TAKEN and _is_beside_unfollowed(use, module, study))
+        ):
             yield use
 
 
@@ -190,6 +195,23 @@ def _is_known(use: Use, module: Module, study: Study) -> bool:
         or _is_optimizer(attribute.value, module, study)
         or study.traced(attribute.value, module)
         for attribute in module.table.attributes_by_name.of((GIVEN, TAKEN))
+    )
+
+
+def _is_beside_unfollowed(use: Use, module: Module, study: Study) -> bool:
+    """Whether the file shards models, and a function loads what may be one, or what one went into
+    in a way that is not followed, beside an optimizer that nothing is known about."""
+    if not any(c.module is module for c in study.constructors.values()):
+        return False
+    function = enclosing_function(module, use.optimizer)
+    return any(
+        enclosing_function(module, attribute) is function
+        and not unfollowed.OTHER_OBJECTS.search(ast.unparse(attribute.value))
+        and (
+            unfollowed.made_of_model(attribute.value, module, study.tracer)
+            or possible_models.may_be(attribute.value, module, study.tracer)
+        )
+        for attribute in module.table.attributes_by_name.named(TAKEN)
     )
 
 

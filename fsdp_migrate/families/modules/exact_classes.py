@@ -169,15 +169,24 @@ def _is_taken_off(name: ast.expr, module: Module) -> bool:
 
 
 def is_said(name: ast.expr, module: Module) -> bool:
-    """Whether a name is only printed or logged."""
+    """Whether a name is only printed or logged, or chooses what an error says."""
+    asked: ast.AST = name
     for parent in module.table.ancestors(name):
         if isinstance(parent, (ast.Raise, ast.Assert)):
             return True
+        if isinstance(parent, ast.If) and asked is parent.test and _only_fails(parent):
+            return True
+        asked = parent
         if isinstance(parent, ast.Call) and SAYING.search(ast.unparse(parent.func)):
             return True
         if isinstance(parent, FUNCTIONS):
             return getattr(parent, "name", "") in {"__repr__", "__str__", "extra_repr", "_get_name"}
     return False
+
+
+def _only_fails(choice: ast.If) -> bool:
+    """Whether an error is raised in both cases."""
+    return all(block and isinstance(block[0], ast.Raise) for block in (choice.body, choice.orelse))
 
 
 def is_around(node: ast.expr, study: Study, module: Module) -> bool:

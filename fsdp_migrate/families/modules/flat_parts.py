@@ -27,6 +27,7 @@ from fsdp_migrate.fsdp1.references import enclosing_function
 from fsdp_migrate.fsdp1.site import Site
 from fsdp_migrate.planning.context import Study
 from fsdp_migrate.syntax.expressions import last_name
+from fsdp_migrate.syntax.scopes import Kind
 from fsdp_migrate.syntax.trees import walk
 
 PART = Construct.parse("parameters of a part")
@@ -100,13 +101,20 @@ def _freezes(call: ast.Call, module: Module) -> bool:
 
 
 def _whole(part: ast.expr, module: Module, study: Study) -> ast.expr | None:
-    """The sharded model that a part is taken out of, unless units alone are in the part."""
+    """The sharded model that a part is taken out of, unless units alone are in the part.
+
+    What a name was given that is no model where the part is asked, another branch has sharded.
+    """
     name = ""
+    elsewhere: set[ast.expr | None] = set()
     for owner in owners(part, module, study, DEEP):
         if study.traced(owner, module):
-            is_part = owner is not part and not _are_units(name, owner, module, study)
-            return owner if is_part else None
+            is_part = owner is not part and owner not in elsewhere
+            return owner if is_part and not _are_units(name, owner, module, study) else None
         name = name or (owner.attr if isinstance(owner, ast.Attribute) else "")
+        if isinstance(owner, ast.Name):
+            given = study.defined_by(owner, module)
+            elsewhere.update(d.value for d in given if d.kind is Kind.ASSIGN)
     return None
 
 

@@ -34,7 +34,8 @@ OPTIMIZER_NAME = re.compile(
 LEAVING = (ast.Break, ast.Continue, ast.Return, ast.Yield, ast.YieldFrom)
 TELLING = frozenset({"debug", "id", "info", "isinstance", "len", "print", "repr", "str", "type"})
 OF_OPTIMIZERS = re.compile(r"(?:^|\.)optim(?!um\b)")  # optimum is a library about models
-BESIDE = re.compile(r"lr_scheduler|swa_utils")  # what torch.optim has beside optimizers
+# What stands beside optimizers, in torch.optim and in other libraries' ``optimization``.
+BESIDE = re.compile(r"lr_scheduler|swa_utils|\.[a-z_]*sched[a-z_]*$")
 NOT_BUILT = re.compile(r"state|sched|^(load|save|log|print|step|zero)", re.I)
 
 
