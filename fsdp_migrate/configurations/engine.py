@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -11,6 +12,7 @@ from fsdp_migrate.configurations.block import Block, File
 from fsdp_migrate.configurations.entries import Entries
 from fsdp_migrate.configurations.formats import json_, yaml
 from fsdp_migrate.configurations.formats.text import Refused, Text, applied
+from fsdp_migrate.configurations.frameworks.accelerate import is_fsdp
 from fsdp_migrate.configurations.run import Decided, Group, Run, decide, framework, groups
 from fsdp_migrate.configurations.settings import Migrate
 from fsdp_migrate.configurations.words import Words
@@ -55,6 +57,19 @@ class Configurations:
         changes = {f.path: new.encode() for f, new in written.items() if new != f.text.text}
         found = [_configured(decided) for group in self.groups for decided in group.decided]
         return sorted(found, key=lambda c: (str(c.path), c.line, c.column)), changes
+
+    def accelerate(self, root: Path) -> dict[str, dict[str, object]]:
+        """What accelerate's FSDP is configured with, by the paths of files from ``root``."""
+        found: dict[str, dict[str, object]] = {}
+        for group in self.groups:
+            for run in group.runs:
+                settings = run.settings()
+                if run.code == recognise.ACCELERATE and is_fsdp(settings):
+                    for block in run.blocks:
+                        values = {name: s.value for name, s in block.settings.items()}
+                        path = os.path.relpath(block.file.path, root)
+                        found.setdefault(Path(path).as_posix(), {}).update(values)
+        return found
 
     def _written(self, file: File) -> str:
         edits = [

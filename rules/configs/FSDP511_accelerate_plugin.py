@@ -1,7 +1,7 @@
 """Migrate calls of accelerate's `FullyShardedDataParallelPlugin`."""
 
 import ast
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 
 from fsdp_migrate.analysis.module import Module
 from fsdp_migrate.configurations import plugin_calls
@@ -41,6 +41,10 @@ RULE = Rule(
 
 SHARED = "{0} is not made for this call alone, and FSDP1's names in it are not to be seen here"
 BY_HAND = "write what it is in the call, and run again"
+BESIDE = (
+    "what the call does not say may come from {0}: migrate both, as version 2 ignores the strategy "
+    "of version 1 there"
+)
 POLICY = (
     "version 2 knows units by their classes alone: it takes another policy, and makes one unit of "
     "the whole model"
@@ -80,6 +84,7 @@ def _is_version_1s(plugin: PluginCall) -> bool:
 def decide(site: Site, study: Study) -> Decision:
     plugin = next(p for p in study.cache(plugin_calls.plugin_calls) if p.call is site.node)
     reason = plugin.problem or _elsewhere(plugin, study)
+    reason = reason or _not_said(plugin, study.project.library.accelerate)
     if reason:
         return study.left(
             site, RULE.code, reason, "write fsdp_version=2 with its arguments by hand"
@@ -97,6 +102,9 @@ def decide(site: Site, study: Study) -> Decision:
     for change in changes:
         _write(change, plugin, proposal)
     reviews += [sentences(c.message, c.help) for c in changes if c.outcome is Outcome.REVIEW]
+    beside = study.project.library.accelerate
+    if beside and not _says(plugin, accelerate_plugin.STRATEGY, accelerate_plugin.RESHARD):
+        reviews.append(BESIDE.format(_listed(beside)))
     said = "; ".join(dict.fromkeys(c.message for c in changes if c.new is not None))
     review = " ".join(map(sentences, reviews))
     in_parts = study.cache(_prepared_in_parts) if _is_first(plugin, study) else None
@@ -113,6 +121,31 @@ def decide(site: Site, study: Study) -> Decision:
         review=review,
         marked=in_parts is not None,
     )
+
+
+def _says(plugin: PluginCall, *names: str) -> bool:
+    return any(plugin.given(name) is not None for name in names)
+
+
+def _not_said(plugin: PluginCall, beside: Mapping[str, Mapping[str, object]]) -> str:
+    """What decides of a call, and may stand in settings beside the program."""
+    for name, values in beside.items():
+        new = str(values.get("fsdp_version")) == "2"
+        if new and not _says(plugin, accelerate_plugin.VERSION, accelerate_plugin.RESHARD):
+            return f"the version does not stand here, and fsdp_version: 2 stands in {name}"
+        kind = str(values.get("fsdp_state_dict_type", "FULL_STATE_DICT")).upper()
+        if kind not in {"FULL_STATE_DICT", "1"} and not _says(plugin, accelerate_plugin.STATE):
+            return f"the kind of checkpoint does not stand here, and {kind} stands in {name}"
+    return ""
+
+
+def _listed(beside: Mapping[str, object]) -> str:
+    names = sorted(beside)
+    more = f" and {len(names) - NAMED} more" if len(names) > NAMED else ""
+    return f"{', '.join(names[:NAMED])}{more}"
+
+
+NAMED = 3  # files, in a sentence
 
 
 def _is_first(plugin: PluginCall, study: Study) -> bool:
@@ -144,13 +177,15 @@ def _elsewhere(plugin: PluginCall, study: Study) -> str:
         for attribute in module.table.attributes_by_name.of(CHANGED):
             if plugin_calls.is_field_of_plugin(attribute, module, study):
                 done = "set" if isinstance(attribute.ctx, ast.Store) else "asked for"
-                return f"its {attribute.attr} is {done} in {module.display}"
+                return f"its {attribute.attr} is {done} in {module.path.name}"
     if study.constructors or study.found is None:
         return ""
     for site in study.found[0]:
         of_models = site.construct.kind in ON_MODELS and site.construct.name == fsdp1.FSDP
         if of_models and not site.doubt:
-            return f"{site.construct.shown} in {site.module.display} knows version 1's models alone"
+            return (
+                f"{site.construct.shown} in {site.module.path.name} knows version 1's models alone"
+            )
     return ""
 
 

@@ -176,3 +176,33 @@ def test_no_secret_is_in_a_report(
     run("rewrite", ".", "--summary", "pr.md", "--quiet")
     assert "hunter" not in (tmp_path / "pr.md").read_text()
     assert "hunter2" in (tmp_path / ".env").read_text()
+
+
+PLUGIN = """\
+from accelerate import Accelerator, FullyShardedDataParallelPlugin
+
+accelerator = Accelerator(fsdp_plugin=FullyShardedDataParallelPlugin({}))
+"""
+SHARDED = f"{YAML}  fsdp_state_dict_type: SHARDED_STATE_DICT\n"
+NEW = "distributed_type: FSDP\nfsdp_config:\n  fsdp_version: 2\n"
+
+
+@pytest.mark.parametrize(
+    ("file", "arguments", "outcome", "said"),
+    [
+        (YAML, "", "review", "may come from a.yaml"),
+        (YAML, 'sharding_strategy="FULL_SHARD"', "rewritten", ""),
+        (SHARDED, "", "left", "SHARDED_STATE_DICT stands in a.yaml"),
+        (SHARDED, 'state_dict_type="FULL_STATE_DICT"', "review", "may come from a.yaml"),
+        (NEW, "", "left", "fsdp_version: 2 stands in a.yaml"),
+        ("x: 1\n", "", "rewritten", ""),
+    ],
+)
+def test_a_plugin_beside_accelerates_file(
+    tmp_path: Path, run: Command, file: str, arguments: str, outcome: str, said: str
+) -> None:
+    lay(tmp_path, {"a.yaml": file, "b.py": PLUGIN.format(arguments)})
+    answer = run("check", "--format", "json", str(tmp_path))
+    (plugin,) = [s for s in json.loads(answer.out)["sites"] if s["code"] == "FSDP511"]
+    assert plugin["outcome"] == outcome
+    assert said in plugin["message"] + plugin["help"]
