@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from fsdp_migrate.cli import config, console, headroom, trust
 from fsdp_migrate.cli.exit_codes import BAD
-from fsdp_migrate.discovery import project_paths, search
+from fsdp_migrate.discovery import pins, project_paths, search
 from fsdp_migrate.discovery.project_files import ProjectFiles
 from fsdp_migrate.errors import ConfigError, InputError
 from fsdp_migrate.planning import forms, pages
@@ -165,6 +165,7 @@ def run(
                 chosen,
                 ignored,
                 edit=edit,
+                pinned=lambda name, path: pins.pinned(name, path, settings.root),
             )
         if found.candidates:
             result = _engine(
@@ -285,6 +286,7 @@ def _engine(
             unread=meant,
             joined=frozenset(found.joined),
             configurations=lambda: found.configured,
+            pinned=lambda name, path: pins.pinned(name, path, settings.root),
             accelerate=accelerate,
         )
         try:

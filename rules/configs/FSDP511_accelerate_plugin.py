@@ -89,7 +89,8 @@ def decide(site: Site, study: Study) -> Decision:
         return study.left(
             site, RULE.code, reason, "write fsdp_version=2 with its arguments by hand"
         )
-    changes = accelerate_plugin.migrate(plugin.settings())
+    installed = study.project.library.pinned("accelerate", site.module.path)
+    changes = accelerate_plugin.migrate(plugin.settings(), installed)
     for change in changes:
         if change.outcome is Outcome.LEFT:
             return study.left(site, RULE.code, change.message, change.help or BY_HAND)
