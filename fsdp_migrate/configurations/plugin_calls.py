@@ -14,6 +14,7 @@ from fsdp_migrate.analysis.module import Module
 from fsdp_migrate.analysis.values import External, Made
 from fsdp_migrate.configurations.settings import Setting
 from fsdp_migrate.fsdp1 import api as fsdp1
+from fsdp_migrate.fsdp1.construct import ConstructKind
 from fsdp_migrate.planning.context import Study
 from fsdp_migrate.syntax.expressions import last_name
 
@@ -109,14 +110,16 @@ def parts(study: Study) -> set[ast.AST]:
 def _read(call: ast.Call, module: Module, study: Study) -> PluginCall:
     plugin = PluginCall(call, module, study)
     for keyword in call.keywords:
-        assigned = _assigned_for(keyword.value, module, study)
-        if keyword.arg is not None and assigned is not None:
+        assigned = assigned_for(keyword.value, module, study)
+        if keyword.arg is None or assigned is None:
+            continue
+        if _holds_fsdp1s(assigned.value, module, study):
             plugin.owned[keyword.arg] = assigned
     return plugin
 
 
-def _assigned_for(node: ast.expr, module: Module, study: Study) -> ast.Assign | None:
-    """The assignment of a variable that nothing but one argument reads, if it holds FSDP1's."""
+def assigned_for(node: ast.expr, module: Module, study: Study) -> ast.Assign | None:
+    """The assignment of a variable that nothing but one argument reads."""
     table = module.table
     if not isinstance(node, ast.Name):
         return None
@@ -129,9 +132,12 @@ def _assigned_for(node: ast.expr, module: Module, study: Study) -> ast.Assign | 
         return None
     if scope is table.module and node.id in study.project.asked_for(module):
         return None
-    names = [n for n in ast.walk(statement.value) if isinstance(n, ast.Name | ast.Attribute)]
-    ours = any(fsdp1.canonical(q) for n in names for q in study.external(n, module))
-    return statement if ours and isinstance(statement.targets[0], ast.Name) else None
+    return statement if isinstance(statement.targets[0], ast.Name) else None
+
+
+def _holds_fsdp1s(value: ast.expr, module: Module, study: Study) -> bool:
+    names = [n for n in ast.walk(value) if isinstance(n, ast.Name | ast.Attribute)]
+    return any(fsdp1.canonical(q) for n in names for q in study.external(n, module))
 
 
 def made_by(node: ast.expr, module: Module, study: Study) -> str:
@@ -176,4 +182,21 @@ def mixed_precision(module: Module, study: Study) -> str:
                 if keyword.arg == "mixed_precision" and known is not None:
                     text = str(known.value)
                     return text if text in {"bf16", "fp16"} else ""
+    return ""
+
+
+ON_MODELS = frozenset(
+    {ConstructKind.MEMBER, ConstructKind.UNBOUND, ConstructKind.ISINSTANCE, ConstructKind.MATCHED}
+)
+
+
+def of_version_1(study: Study) -> str:
+    """What a program that wraps no model itself does with models by FSDP1's own functions."""
+    if study.constructors or study.found is None:
+        return ""
+    for site in study.found[0]:
+        of_models = site.construct.kind in ON_MODELS and site.construct.name == fsdp1.FSDP
+        if of_models and not site.doubt:
+            shown, name = site.construct.shown, site.module.path.name
+            return f"{shown} in {name} knows version 1's models alone"
     return ""

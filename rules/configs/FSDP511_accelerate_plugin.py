@@ -12,7 +12,7 @@ from fsdp_migrate.configurations.settings import Change
 from fsdp_migrate.families.precision import precision
 from fsdp_migrate.families.wrapping import policies
 from fsdp_migrate.fsdp1 import api as fsdp1
-from fsdp_migrate.fsdp1.construct import Construct, ConstructKind
+from fsdp_migrate.fsdp1.construct import Construct
 from fsdp_migrate.fsdp1.site import Site
 from fsdp_migrate.planning.context import Study
 from fsdp_migrate.planning.edits import Code, code, join
@@ -57,9 +57,6 @@ OUTPUTS = "version 2 also casts what each unit returns, a loss among it"
 TOGETHER = (
     "version 2 stops unless one prepare() takes the model together with its optimizer, which may "
     "be made before it"
-)
-ON_MODELS = frozenset(
-    {ConstructKind.MEMBER, ConstructKind.UNBOUND, ConstructKind.ISINSTANCE, ConstructKind.MATCHED}
 )
 CHANGED = ("sharding_strategy", "auto_wrap_policy", "mixed_precision_policy", "cpu_offload")
 
@@ -179,15 +176,7 @@ def _elsewhere(plugin: PluginCall, study: Study) -> str:
             if plugin_calls.is_field_of_plugin(attribute, module, study):
                 done = "set" if isinstance(attribute.ctx, ast.Store) else "asked for"
                 return f"its {attribute.attr} is {done} in {module.path.name}"
-    if study.constructors or study.found is None:
-        return ""
-    for site in study.found[0]:
-        of_models = site.construct.kind in ON_MODELS and site.construct.name == fsdp1.FSDP
-        if of_models and not site.doubt:
-            return (
-                f"{site.construct.shown} in {site.module.path.name} knows version 1's models alone"
-            )
-    return ""
+    return plugin_calls.of_version_1(study)
 
 
 # -- arguments that are no objects ------------------------------------------------------------
