@@ -169,6 +169,9 @@ class Library:
     unread: frozenset[str] = frozenset()  # files that may meet a model, and do not parse
     joined: frozenset[Path] = frozenset()  # what the modules under analysis import, further on too
     configurations: Callable[[], Mapping[str, tuple[str, ...]]] = dict  # asked once, if at all
+    pinned: Callable[[str, Path], tuple[int, ...]] = lambda name, path: ()  # for a file
+    accelerate: Mapping[str, Mapping[str, object]] = field(default_factory=dict)
+    """What files and commands configure accelerate with, by their paths from the top."""
 
     @cached_property
     def configured(self) -> Mapping[str, tuple[str, ...]]:

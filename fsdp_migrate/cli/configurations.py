@@ -38,8 +38,9 @@ class Configs:
         ignore: frozenset[str],
         *,
         edit: bool,
+        pinned: engine.Pinned = lambda name, path: (),
     ) -> Configs:
-        found = engine.read(files, display, root)
+        found = engine.read(files, display, root, pinned)
         return cls(found, width, select, ignore, edit)
 
     def decide_in(self, result: Result, refused: Mapping[Key, str]) -> None:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from fsdp_migrate.cli import config, console, headroom, trust
 from fsdp_migrate.cli.exit_codes import BAD
-from fsdp_migrate.discovery import project_paths, search
+from fsdp_migrate.discovery import pins, project_paths, search
 from fsdp_migrate.discovery.project_files import ProjectFiles
 from fsdp_migrate.errors import ConfigError, InputError
 from fsdp_migrate.planning import forms, pages
@@ -153,6 +153,20 @@ def run(
         found = search.find(
             paths, settings.exclude, settings.root, jobs=jobs, configurations=wanted
         )
+        configured = None
+        if found.configurations:
+            from fsdp_migrate.cli.configurations import Configs
+
+            configured = Configs.read(
+                found.configurations,
+                found.display,
+                found.root,
+                settings.line_length,
+                chosen,
+                ignored,
+                edit=edit,
+                pinned=lambda name, path: pins.pinned(name, path, settings.root),
+            )
         if found.candidates:
             result = _engine(
                 found,
@@ -164,6 +178,9 @@ def run(
                 partial=settings.partial if partial is None else partial,
                 jobs=jobs,
                 seen=seen,
+                accelerate=configured.found.accelerate(found.root)
+                if configured is not None
+                else {},
             )
     for path, reason in found.unread:
         result.problems.append(Problem(found.display(path), f"cannot be read: {reason}"))
@@ -177,19 +194,7 @@ def run(
             floors.raise_in(result)
             every = (*found.candidates, *found.others, *map(Path, found.library))
             floors.name_loads([path for path in every if path.suffix == ".py"], result)
-    configured = None
-    if found.configurations:
-        from fsdp_migrate.cli.configurations import Configs
-
-        configured = Configs.read(
-            found.configurations,
-            found.display,
-            found.root,
-            settings.line_length,
-            chosen,
-            ignored,
-            edit=edit,
-        )
+    if configured is not None:
         configured.decide_in(result, {})
         for path in found.configurations:
             if found.display(path) in result.remarks:
@@ -245,6 +250,7 @@ def _engine(
     partial: bool,
     jobs: int,
     seen: Seen | None,
+    accelerate: Mapping[str, Mapping[str, object]],
 ) -> Result:
     # Loading the engine takes longer than finding out that there is nothing for it to do.
     from fsdp_migrate.analysis.module import Library
@@ -280,6 +286,8 @@ def _engine(
             unread=meant,
             joined=frozenset(found.joined),
             configurations=lambda: found.configured,
+            pinned=lambda name, path: pins.pinned(name, path, settings.root),
+            accelerate=accelerate,
         )
         try:
             result = engine.rewrite([*sources, *others], options, registry, library, edit=edit)

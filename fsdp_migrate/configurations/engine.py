@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -11,7 +12,16 @@ from fsdp_migrate.configurations.block import Block, File
 from fsdp_migrate.configurations.entries import Entries
 from fsdp_migrate.configurations.formats import json_, yaml
 from fsdp_migrate.configurations.formats.text import Refused, Text, applied
-from fsdp_migrate.configurations.run import Decided, Group, Run, decide, framework, groups
+from fsdp_migrate.configurations.frameworks.accelerate import is_fsdp
+from fsdp_migrate.configurations.run import (
+    FRAMEWORKS,
+    Decided,
+    Group,
+    Run,
+    decide,
+    framework,
+    groups,
+)
 from fsdp_migrate.configurations.settings import Migrate
 from fsdp_migrate.configurations.words import Words
 from fsdp_migrate.fsdp1.construct import Construct
@@ -20,6 +30,8 @@ from fsdp_migrate.planning.outcome import Outcome
 from fsdp_migrate.planning.result import Configured, Problem
 from fsdp_migrate.syntax.suppressions import Remarks
 
+Pinned = Callable[[str, Path], tuple[int, ...]]  # of a distribution, for a file
+PINNED = (recognise.ACCELERATE, recognise.TRANSFORMERS)  # what they do depends on their release
 YAML = (".yaml", ".yml")
 JSON = (".json",)
 LARGEST = 100_000  # characters that are looked at closely; what is longer is data
@@ -33,16 +45,22 @@ class Configurations:
     groups: list[Group] = field(default_factory=list)
     problems: list[Problem] = field(default_factory=list)
     remarks: dict[str, Remarks] = field(default_factory=dict)  # by the name that files are shown by
+    pinned: Pinned = lambda name, path: ()
 
     def decide(
         self,
         width: int,
         refusal: Callable[[str, Key], str],
-        migrate: Callable[[str], Migrate] = framework,
+        migrate: Callable[[str], Migrate] | None = None,
     ) -> tuple[list[Configured], dict[Path, bytes]]:
         """What becomes of each setting, and the new contents of the files."""
         for group in self.groups:
-            decide(group, width, refusal(group.runs[0].code, key(group)), migrate)
+            decide(
+                group,
+                width,
+                refusal(group.runs[0].code, key(group)),
+                migrate or self._by_pins(group),
+            )
         files = dict.fromkeys(b.file for g in self.groups for b in g.blocks())
         for file in files:
             try:
@@ -50,11 +68,34 @@ class Configurations:
             except Refused as refused:
                 for group in self.groups:
                     if any(block.file is file for block in group.blocks()):
-                        decide(group, width, str(refused), migrate)
+                        decide(group, width, str(refused), migrate or self._by_pins(group))
         written = {file: self._written(file) for file in files}
         changes = {f.path: new.encode() for f, new in written.items() if new != f.text.text}
         found = [_configured(decided) for group in self.groups for decided in group.decided]
         return sorted(found, key=lambda c: (str(c.path), c.line, c.column)), changes
+
+    def _by_pins(self, group: Group) -> Callable[[str], Migrate]:
+        """What frameworks make of settings, in the releases that the project pins."""
+        path = group.runs[0].blocks[0].file.path
+
+        def migrate(code: str) -> Migrate:
+            installed = self.pinned(FRAMEWORKS[code], path) if code in PINNED else ()
+            return framework(code, installed)
+
+        return migrate
+
+    def accelerate(self, root: Path) -> dict[str, dict[str, object]]:
+        """What accelerate's FSDP is configured with, by the paths of files from ``root``."""
+        found: dict[str, dict[str, object]] = {}
+        for group in self.groups:
+            for run in group.runs:
+                settings = run.settings()
+                if run.code == recognise.ACCELERATE and is_fsdp(settings):
+                    for block in run.blocks:
+                        values = {name: s.value for name, s in block.settings.items()}
+                        path = os.path.relpath(block.file.path, root)
+                        found.setdefault(Path(path).as_posix(), {}).update(values)
+        return found
 
     def _written(self, file: File) -> str:
         edits = [
@@ -73,9 +114,14 @@ def key(group: Group) -> Key:
     return block.file.path, block.file.text.place(block.head.start), Construct.parse(block.code)
 
 
-def read(files: Mapping[Path, bytes], display: Callable[[Path], str], root: Path) -> Configurations:
-    """Read everything that may be a configuration."""
-    found = Configurations()
+def read(
+    files: Mapping[Path, bytes],
+    display: Callable[[Path], str],
+    root: Path,
+    pinned: Pinned = lambda name, path: (),
+) -> Configurations:
+    """Read everything that may be a configuration; ``pinned`` knows the frameworks' releases."""
+    found = Configurations(pinned=pinned)
     blocks: list[Block] = []
     for path, data in sorted(files.items()):
         shown = display(path)

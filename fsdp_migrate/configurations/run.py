@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from importlib import import_module
 
 from fsdp_migrate.configurations.block import Block, said
@@ -74,11 +75,11 @@ class Group:
         return list(dict.fromkeys(block for run in self.runs for block in run.blocks))
 
 
-def framework(code: str) -> Migrate:
-    """What a framework's table makes of settings."""
+def framework(code: str, installed: tuple[int, ...] = ()) -> Migrate:
+    """What a framework's table makes of settings, in a release."""
     module = import_module(f"{__package__}.frameworks.{FRAMEWORKS[code]}")
     migrate: Migrate = module.migrate
-    return migrate
+    return partial(module.migrate, installed=installed) if installed else migrate
 
 
 def groups(runs: Sequence[Run]) -> list[Group]:

@@ -176,3 +176,71 @@ def test_no_secret_is_in_a_report(
     run("rewrite", ".", "--summary", "pr.md", "--quiet")
     assert "hunter" not in (tmp_path / "pr.md").read_text()
     assert "hunter2" in (tmp_path / ".env").read_text()
+
+
+PLUGIN = """\
+from accelerate import Accelerator, FullyShardedDataParallelPlugin
+
+accelerator = Accelerator(fsdp_plugin=FullyShardedDataParallelPlugin({}))
+"""
+SHARDED = f"{YAML}  fsdp_state_dict_type: SHARDED_STATE_DICT\n"
+NEW = "distributed_type: FSDP\nfsdp_config:\n  fsdp_version: 2\n"
+
+
+@pytest.mark.parametrize(
+    ("file", "arguments", "outcome", "said"),
+    [
+        (YAML, "", "review", "may come from a.yaml"),
+        (YAML, 'sharding_strategy="FULL_SHARD"', "rewritten", ""),
+        (SHARDED, "", "left", "SHARDED_STATE_DICT stands in a.yaml"),
+        (SHARDED, 'state_dict_type="FULL_STATE_DICT"', "review", "may come from a.yaml"),
+        (NEW, "", "left", "fsdp_version: 2 stands in a.yaml"),
+        ("x: 1\n", "", "rewritten", ""),
+    ],
+)
+def test_a_plugin_beside_accelerates_file(
+    tmp_path: Path, run: Command, file: str, arguments: str, outcome: str, said: str
+) -> None:
+    lay(tmp_path, {"a.yaml": file, "b.py": PLUGIN.format(arguments)})
+    answer = run("check", "--format", "json", str(tmp_path))
+    (plugin,) = [s for s in json.loads(answer.out)["sites"] if s["code"] == "FSDP511"]
+    assert plugin["outcome"] == outcome
+    assert said in plugin["message"] + plugin["help"]
+
+
+@pytest.mark.parametrize(
+    ("pin", "outcome"),
+    [
+        ("accelerate==1.4.0\n", "left"),
+        ("accelerate == 1.5.*\n", "left"),
+        ("torch==2.6.0\naccelerate[fp8]==1.15.0 ; python_version > '3.9'\n", "rewritten"),
+        ("# accelerate==1.4.0\naccelerate>=1.4.0\n", "rewritten"),
+        ("accelerate==1.4.0; sys_platform == 'linux'\naccelerate==1.15.0\n", "rewritten"),
+        ("not-accelerate==1.4.0\n", "rewritten"),
+    ],
+)
+def test_the_release_that_is_pinned_decides(
+    tmp_path: Path, run: Command, pin: str, outcome: str
+) -> None:
+    kept = "fsdp_config:\n  fsdp_state_dict_type: FULL_STATE_DICT\n  fsdp_use_orig_params: true\n"
+    plugin = PLUGIN.format('sharding_strategy="FULL_SHARD"')
+    files = {"sub/a.yaml": f"distributed_type: FSDP\n{kept}", "b.py": plugin}
+    lay(tmp_path, {**files, "requirements.txt": pin})
+    answer = run("check", "--format", "json", str(tmp_path))
+    sites = json.loads(answer.out)["sites"]
+    worst = {code: {s["outcome"] for s in sites if s["code"] == code} for code in CODES}
+    assert worst == {code: {outcome} for code in CODES}
+
+
+CODES = ("FSDP510", "FSDP511")
+
+
+def test_the_nearest_pin_counts(tmp_path: Path, run: Command) -> None:
+    old = 'dependencies = ["accelerate==1.4.0"]\n'
+    new = {"new/requirements.txt": "accelerate==1.15.0\n", "new/a.yaml": YAML}
+    lay(tmp_path, {"pyproject.toml": f"[project]\nname = 'x'\n{old}", "a.yaml": YAML, **new})
+    answer = run("check", "--format", "json", str(tmp_path))
+    found = json.loads(answer.out)["sites"]
+    outcomes = {Path(s["path"]).parent.name == "new": s["outcome"] for s in found}
+    assert outcomes[True] == "rewritten"
+    assert outcomes[False] == "left"

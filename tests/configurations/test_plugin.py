@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import random
+from functools import partial
 from typing import Any
 
 import pytest
@@ -14,8 +16,13 @@ from torch.distributed.fsdp import (
     MixedPrecisionPolicy,
     ShardingStrategy,
 )
+from torch.distributed.fsdp.wrap import ModuleWrapPolicy, transformer_auto_wrap_policy
 
-from tests.configurations.running import plugin
+from fsdp_migrate.configurations.frameworks import accelerate_plugin
+from fsdp_migrate.configurations.settings import Setting
+from fsdp_migrate.planning.outcome import Outcome
+from tests.configurations.running import applied, plugin
+from tests.helpers.migrating import migrate, unmarked
 
 BF16 = {"param_dtype": torch.bfloat16, "reduce_dtype": torch.float32}
 RESHARD = {"reshard_after_forward": True}
@@ -83,3 +90,120 @@ def test_what_the_call_does_not_say_the_launcher_says() -> None:
         plugin(launched, sharding_strategy=ShardingStrategy.SHARD_GRAD_OP)
     one = plugin({**launched, "FSDP_SHARDING_STRATEGY": "2"}, fsdp_version=1)
     assert one.sharding_strategy is ShardingStrategy.SHARD_GRAD_OP
+
+
+class Block(torch.nn.Linear):
+    """A layer."""
+
+
+@pytest.mark.parametrize(
+    ("given", "picked"),
+    [
+        (
+            {
+                "auto_wrap_policy": partial(
+                    transformer_auto_wrap_policy, transformer_layer_cls={Block}
+                )
+            },
+            0,
+        ),
+        ({"auto_wrap_policy": ModuleWrapPolicy({Block})}, None),
+        (
+            {
+                "auto_wrap_policy": "transformer_based_wrap",
+                "transformer_cls_names_to_wrap": ["Block"],
+            },
+            2,
+        ),
+    ],
+    ids=["partial", "policy", "names"],
+)
+def test_version_2_knows_units_by_names_alone(given: dict[str, Any], picked: int | None) -> None:
+    from accelerate.utils.fsdp_utils import fsdp2_prepare_auto_wrap_policy
+
+    made = plugin({}, fsdp_version=2, **given)
+    model = torch.nn.Sequential(Block(2, 2), Block(2, 2))
+    made.set_auto_wrap_policy(model)
+    policy = fsdp2_prepare_auto_wrap_policy(made, model)
+    assert picked == (None if policy is None else sum(map(policy, model.modules())))
+
+
+VALUES: dict[str, list[Any]] = {
+    "sharding_strategy": ["FULL_SHARD", "2", "1", "shard_grad_op", ShardingStrategy.FULL_SHARD],
+    "reshard_after_forward": ["FULL_SHARD", "SHARD_GRAD_OP", ShardingStrategy.SHARD_GRAD_OP],
+    "state_dict_type": ["SHARDED_STATE_DICT", "full_state_dict", "3"],
+    "forward_prefetch": [True, False],
+    "backward_prefetch": ["BACKWARD_PRE"],
+    "use_orig_params": [True, False],
+    "limit_all_gathers": [False],
+    "cpu_ram_efficient_loading": [False],
+    "cpu_offload": [True],
+    "auto_wrap_policy": ["no_wrap", "transformer_based_wrap"],
+}
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_drawn_arguments_say_the_same_to_both_versions(seed: int) -> None:
+    """What is rewritten is taken, and reshards and saves as version 1 did."""
+    draw = random.Random(seed)
+    names = draw.sample(sorted(VALUES), draw.randint(0, 5))
+    given = {name: draw.choice(VALUES[name]) for name in names}
+    settings = {n: Setting(n, getattr(v, "name", v)) for n, v in given.items()}
+    changes = accelerate_plugin.migrate(settings)
+    assert not any(c.outcome is Outcome.LEFT for c in changes)
+    after = {name: s.value for name, s in applied(settings, changes).items()}
+    one, two = plugin({}, **given), plugin({}, **after)
+    assert two.fsdp_version == 2
+    assert two.reshard_after_forward == (one.sharding_strategy is ShardingStrategy.FULL_SHARD)
+    assert two.state_dict_type is one.state_dict_type
+    assert two.auto_wrap_policy == one.auto_wrap_policy
+    assert isinstance(two.cpu_offload, CPUOffloadPolicy) == one.cpu_offload.offload_params
+
+
+@pytest.mark.parametrize(
+    ("source", "named"),
+    [
+        ("sharding_strategy=chosen", "the value of sharding_strategy is not known"),
+        ("*given", "by position"),
+        ("cpu_offload=make_offload()", "cpu_offload=make_offload() is not made for this call"),
+        ("mixed_precision_policy=policies.bf16", "is not made for this call"),
+        ('mixed_precision_policy={"param_dtype": half}', "other keys"),
+        ("auto_wrap_policy=lambda module, **_: True", "by their classes alone"),
+        ("state_dict_type=StateDictType.LOCAL_STATE_DICT", "no local state dict"),
+        ("sharding_strategy=9", "no sharding strategy"),
+        ("fsdp_version=3", "knows 1 and 2"),
+    ],
+)
+def test_what_is_left_says_why(source: str, named: str) -> None:
+    head = "from accelerate import FullyShardedDataParallelPlugin\n"
+    head += "from torch.distributed.fsdp import StateDictType\n" if "StateDict" in source else ""
+    result, after = migrate({"a.py": f"{head}\nFullyShardedDataParallelPlugin({source})\n"})
+    assert [(d.code, d.outcome) for d in result.decisions] == [("FSDP511", Outcome.LEFT)]
+    assert named in result.decisions[0].message
+    assert unmarked(after["a.py"]).endswith(f"({source})\n")
+
+
+def test_a_variable_that_others_read_stays_and_is_pointed_at_the_plugin() -> None:
+    source = (
+        "from accelerate import FullyShardedDataParallelPlugin\n"
+        "from torch.distributed.fsdp import ShardingStrategy\n\n"
+        "strategy = ShardingStrategy.FULL_SHARD\nprint(strategy)\n"
+        "plugin = FullyShardedDataParallelPlugin(sharding_strategy=strategy)\n"
+    )
+    result, _ = migrate({"a.py": source})
+    assert {d.code: d.outcome for d in result.decisions} == {
+        "FSDP201": Outcome.LEFT,
+        "FSDP511": Outcome.LEFT,
+    }
+    assert "in the call of the plugin" in result.decisions[0].help
+
+
+def test_accelerates_precision_casts_buffers_under_version_1() -> None:
+    source = (
+        "from accelerate import Accelerator, FullyShardedDataParallelPlugin\n\n"
+        'plugin = FullyShardedDataParallelPlugin(sharding_strategy="FULL_SHARD")\n'
+        'accelerator = Accelerator(mixed_precision="bf16", fsdp_plugin=plugin)\n'
+    )
+    result, _ = migrate({"a.py": source})
+    assert [d.outcome for d in result.decisions] == [Outcome.REVIEW]
+    assert "casts buffers" in result.decisions[0].help

@@ -12,6 +12,7 @@ import pytest
 from fsdp_migrate.configurations.frameworks import transformers
 from fsdp_migrate.configurations.settings import Setting, Value
 from tests.configurations.running import applied
+from tests.helpers.migrating import rewritten
 
 pytestmark = pytest.mark.train
 
@@ -30,11 +31,7 @@ def verified(scratch: Path, given: dict[str, Value], *options: str, save: bool =
         fsdp = values.pop("fsdp")
         text = f"FSDP = {fsdp!r}\nCONFIG = {values!r}\n"
         (scratch / side / "settings.py").write_text(text, encoding="utf-8")
-    command = [sys.executable, "-m", "fsdp_migrate", "verify", "--device", "simulate"]
-    command += ["--no-twin", "--before", "before", "--after", "after", *options]
-    command += ["train.py", *(["--", "save"] if save else [])]
-    ran = subprocess.run(command, cwd=scratch, capture_output=True, text=True, check=False)
-    return ran.stdout + ran.stderr
+    return ran(scratch, *options, "train.py", *(["--", "save"] if save else []))
 
 
 @pytest.mark.parametrize(
@@ -55,3 +52,30 @@ def test_buffers_under_mixed_precision_are_for_review(tmp_path: Path) -> None:
     given = {"fsdp": "full_shard auto_wrap", "cpu_ram_efficient_loading": True}
     said = " ".join(verified(tmp_path, given, "--env", "BF16=1").split())
     assert "model.rotary_emb.inv_freq is bfloat16 before and float32 after" in said, said
+
+
+def test_a_call_trains_the_same(tmp_path: Path) -> None:
+    """The settings in the call itself, which FSDP521 writes."""
+    source = (PROGRAM / "train.py").read_text(encoding="utf-8")
+    config = {**LAYERS, "cpu_ram_efficient_loading": True, "use_orig_params": True}
+    source = source.replace("from settings import CONFIG, FSDP\n", "")
+    source = source.replace("fsdp=FSDP", 'fsdp="shard_grad_op auto_wrap"')
+    source = source.replace("fsdp_config=CONFIG", f"fsdp_config={config!r}")
+    after = rewritten(source)
+    assert '"reshard_after_forward": False' in after
+    said = verified_programs(tmp_path, source, after)
+    assert "VERDICT  PASS" in said, said
+
+
+def verified_programs(scratch: Path, before: str, after: str) -> str:
+    for side, text in (("before", before), ("after", after)):
+        (scratch / side).mkdir()
+        (scratch / side / "train.py").write_text(text, encoding="utf-8")
+    return ran(scratch, "train.py", "--", "save")
+
+
+def ran(scratch: Path, *options: str) -> str:
+    command = [sys.executable, "-m", "fsdp_migrate", "verify", "--device", "simulate"]
+    command += ["--no-twin", "--before", "before", "--after", "after", *options]
+    done = subprocess.run(command, cwd=scratch, capture_output=True, text=True, check=False)
+    return done.stdout + done.stderr

@@ -240,7 +240,7 @@ WITHOUT = {
     "XLA's": XLA + WRAP + "PREFIX = '_fsdp_wrapped_module'\n",
     "settings of another library": "from accelerate.utils import FullyShardedDataParallelPlugin\n\n"
     "FSDP_STATE_DICT_TYPE = ['FULL_STATE_DICT', '_fsdp_wrapped_module']\n"
-    "plugin = FullyShardedDataParallelPlugin(state_dict_type='FULL_STATE_DICT')\n",
+    "plugin = FullyShardedDataParallelPlugin(fsdp_version=2, state_dict_type='FULL_STATE_DICT')\n",
     "a name of a module": "NOISY = ['torch.distributed.fsdp._debug_utils']\n",
 }
 

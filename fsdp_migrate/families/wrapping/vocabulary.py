@@ -29,6 +29,7 @@ SETTINGS: Final = {
 }
 """What ``shard`` of the support module takes, and the rule that answers for it."""
 
+PLUGIN = ".FullyShardedDataParallelPlugin"  # of accelerate's, which takes some of these
 DEEPEST = 6  # attributes of one another
 # Libraries whose own objects hold FSDP1's settings; others, as OmegaConf, hold the project's.
 SHARDING_LIBRARIES = frozenset(
@@ -51,9 +52,10 @@ def import_from_support(site: Site, name: str, study: Study, rule: str) -> Decis
     while isinstance(node, ast.Attribute) and not is_name(node, name, site, study):
         node = node.value
     if problem or not isinstance(node, ast.expr):
-        return study.left(
-            site, rule, problem, f"replace {name} together with the code that uses it"
-        )
+        help_ = f"replace {name} together with the code that uses it"
+        if PLUGIN in problem:
+            help_ = "write it in the call of the plugin, and run again: it is then done there"
+        return study.left(site, rule, problem, help_)
     proposal = study.proposal()
     take_over(node, name, site, study, proposal)
     return study.rewritten(site, rule, f"{name} of the project's own", proposal, models=models)

@@ -1,0 +1,170 @@
+"""Migrate `fsdp` and `fsdp_config` of calls of transformers' `TrainingArguments`."""
+
+import ast
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from fsdp_migrate.analysis.module import Module
+from fsdp_migrate.configurations import plugin_calls
+from fsdp_migrate.configurations.frameworks import transformers
+from fsdp_migrate.configurations.settings import Change, Setting, Value
+from fsdp_migrate.fsdp1.construct import Construct
+from fsdp_migrate.fsdp1.site import Site
+from fsdp_migrate.planning.context import Study
+from fsdp_migrate.planning.edits import Code, code, join
+from fsdp_migrate.planning.model import Decision
+from fsdp_migrate.planning.outcome import Outcome
+from fsdp_migrate.planning.proposal import Proposal
+from fsdp_migrate.planning.prose import sentences
+from fsdp_migrate.planning.rule import Finder, Rule
+
+NAMES = ("TrainingArguments", "Seq2SeqTrainingArguments")
+PATHS = frozenset(
+    {
+        *(f"transformers.{name}" for name in NAMES),
+        "transformers.training_args.TrainingArguments",
+        "transformers.training_args_seq2seq.Seq2SeqTrainingArguments",
+    }
+)
+ARGUMENTS = Construct.parse("TrainingArguments()")
+OWN = frozenset({"fsdp", "bf16", "fp16"})  # arguments of the call, not keys of fsdp_config
+IN_FILE = (
+    "write the dictionary in the call, and run again; or, in a file of its own, version: 2 and the "
+    "strategy as reshard_after_forward"
+)
+BY_HAND = "write fsdp and fsdp_config out in the call, and run again"
+
+
+def _find(study: Study, module: Module) -> Iterator[Site]:
+    for call in module.table.calls if module.mentions(*NAMES) else ():
+        asks = any(k.arg in {"fsdp", "fsdp_config"} for k in call.keywords)
+        if not asks or not study.external(call.func, module) & PATHS:
+            continue
+        if transformers.migrate(_read(call, module, study).settings):
+            yield Site(ARGUMENTS, module, call, call.func)
+
+
+RULE = Rule(
+    code="FSDP521",
+    name="training_arguments",
+    handles=(str(ARGUMENTS),),
+    finders=(Finder(261, _find, always=True),),
+)
+
+
+@dataclass(eq=False)
+class Arguments:
+    """The settings of one call, and the dictionary that ``fsdp_config`` is."""
+
+    call: ast.Call
+    module: Module
+    settings: dict[str, Setting] = field(default_factory=dict)
+    config: ast.Dict | None = None
+
+    def keyword(self, name: str) -> ast.keyword | None:
+        return next((k for k in self.call.keywords if k.arg == name), None)
+
+
+def _read(call: ast.Call, module: Module, study: Study) -> Arguments:
+    found = Arguments(call, module)
+    for name in OWN:
+        keyword = found.keyword(name)
+        if keyword is not None:
+            found.settings[name] = _setting(name, keyword.value, module, study)
+    if "fsdp" not in found.settings:
+        found.settings["fsdp"] = Setting("fsdp", None)  # FSDP is off
+        if any(k.arg is None for k in call.keywords):
+            found.settings["fsdp"] = Setting("fsdp", None, "it may come from **")
+    given = found.keyword("fsdp_config")
+    if given is None:
+        if any(k.arg is None for k in call.keywords):
+            found.settings["fsdp_config"] = Setting("fsdp_config", None, "it may come from **")
+        return found
+    assigned = plugin_calls.assigned_for(given.value, module, study)
+    config = assigned.value if assigned is not None else given.value
+    written = config.keys if isinstance(config, ast.Dict) else []
+    keys = [key.value for key in written if isinstance(key, ast.Constant)]
+    if not isinstance(config, ast.Dict) or len(keys) != len(config.keys):
+        if not isinstance(config, ast.Constant) or config.value is not None:
+            unknown = f"it is {ast.unparse(config)}"
+            found.settings["fsdp_config"] = Setting("fsdp_config", None, unknown)
+        return found
+    found.config = config
+    for key, value in zip(keys, config.values, strict=True):
+        found.settings[str(key)] = _setting(str(key), value, module, study)
+    return found
+
+
+def _setting(name: str, node: ast.expr, module: Module, study: Study) -> Setting:
+    known = study.literal(node, module)
+    value: object = known.value if known is not None else ...
+    if isinstance(node, ast.List | ast.Tuple):
+        elements = [e.value for e in node.elts if isinstance(e, ast.Constant)]
+        value = tuple(elements) if len(elements) == len(node.elts) else ...
+    if value is None or isinstance(value, str | bool | int | float | tuple):
+        return Setting(name, value)
+    return Setting(name, None, f"it is {ast.unparse(node)}")
+
+
+def decide(site: Site, study: Study) -> Decision:
+    found = _read(site.call, site.module, study)
+    installed = study.project.library.pinned("transformers", site.module.path)
+    reason = plugin_calls.of_version_1(study)
+    if reason:
+        return study.left(site, RULE.code, reason, "write version 2 in fsdp_config by hand")
+    changes = transformers.migrate(found.settings, installed)
+    for change in changes:
+        if change.outcome is Outcome.LEFT:
+            named = change.old == "fsdp_config"
+            help_ = change.help or (IN_FILE if named else BY_HAND)
+            return study.left(site, RULE.code, change.message, help_)
+    proposal = study.proposal()
+    if found.config is None and found.keyword("fsdp_config") is not None:
+        return study.left(site, RULE.code, "fsdp_config is None here", BY_HAND)
+    new = [each for each in (_write(c, found, proposal) for c in changes) if each is not None]
+    if new:
+        items = join(", ", [code("{k}: {v}", k=_text(k), v=v) for k, v in new])
+        proposal.add_keyword(site.module, site.call, "fsdp_config", code("{{{i}}}", i=items))
+    reviews = [sentences(c.message, c.help) for c in changes if c.outcome is Outcome.REVIEW]
+    plain = (c.message for c in changes if c.new is not None and c.outcome is Outcome.REWRITTEN)
+    said = "; ".join(dict.fromkeys(plain))
+    review = " ".join(dict.fromkeys(reviews))
+    return study.rewritten(site, RULE.code, said or "for version 2", proposal, review=review)
+
+
+def _write(change: Change, found: Arguments, proposal: Proposal) -> tuple[str, Code] | None:
+    """Write one change; what goes into an ``fsdp_config`` that is not there yet is given back."""
+    module, new = found.module, change.new
+    keyword = found.keyword(change.old) if change.old in OWN else None
+    if new is not None and change.old == new[0] and found.settings[new[0]].value == new[1]:
+        return None
+    if keyword is not None:
+        if new is None:
+            proposal.remove_argument(module, found.call, keyword)
+            return None
+        if new[0] == change.old:
+            proposal.replace(module, keyword.value, _value(new[1]))
+            return None
+    elif change.old and found.config is not None:
+        keys = [k.value if isinstance(k, ast.Constant) else None for k in found.config.keys]
+        value = found.config.values[keys.index(change.old)]
+        if new is not None and new[0] == change.old:
+            proposal.replace(module, value, _value(new[1]))
+            return None
+        proposal.remove_item(module, found.config, value)
+    if new is None:
+        return None
+    if found.config is None:
+        return new[0], _value(new[1])
+    proposal.add_item(module, found.config, new[0], _value(new[1]))
+    return None
+
+
+def _value(value: Value) -> Code:
+    if isinstance(value, tuple):
+        return code("[{items}]", items=join(", ", [_value(each) for each in value]))
+    return code("{v}", v=_text(value) if isinstance(value, str) else repr(value))
+
+
+def _text(value: str) -> str:
+    return f'"{value}"'
