@@ -38,8 +38,9 @@ class Configs:
         ignore: frozenset[str],
         *,
         edit: bool,
+        sources: Mapping[Path, bytes],
     ) -> Configs:
-        found = engine.read(files, display, root)
+        found = engine.read(files, display, root, sources)
         return cls(found, width, select, ignore, edit)
 
     def decide_in(self, result: Result, refused: Mapping[Key, str]) -> None:

@@ -189,6 +189,7 @@ def run(
             chosen,
             ignored,
             edit=edit,
+            sources=found.candidates,
         )
         configured.decide_in(result, {})
         for path in found.configurations:

@@ -122,10 +122,16 @@ def _launch(statement: Statement) -> int:
 
 
 def _script(statement: Statement) -> int:
-    """The number of the word that names the program whose flags follow."""
-    begin = max(_launch(statement), 0)
-    for number, word in enumerate(statement.words[begin + 1 :], begin + 1):
-        if word.value.endswith(".py") or (word.value in {"-m", "--module"} and begin):
+    """The number of the word that names the program whose flags follow.
+
+    Without a launcher whose own flags must be told from them it is the first word: torchrun,
+    python and other starters have no flags of these names.
+    """
+    launch = _launch(statement)
+    if launch < 0:
+        return 1
+    for number, word in enumerate(statement.words[launch + 1 :], launch + 1):
+        if word.value.endswith(".py") or word.value in {"-m", "--module"}:
             return number
     return len(statement.words)
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from fsdp_migrate.configurations import commands, comments, recognise, secrets
+from fsdp_migrate.configurations import commands, comments, recognise, secrets, vendored
 from fsdp_migrate.configurations.block import Block, File
 from fsdp_migrate.configurations.entries import Entries
 from fsdp_migrate.configurations.formats import json_, yaml
@@ -73,8 +73,13 @@ def key(group: Group) -> Key:
     return block.file.path, block.file.text.place(block.head.start), Construct.parse(block.code)
 
 
-def read(files: Mapping[Path, bytes], display: Callable[[Path], str], root: Path) -> Configurations:
-    """Read everything that may be a configuration."""
+def read(
+    files: Mapping[Path, bytes],
+    display: Callable[[Path], str],
+    root: Path,
+    sources: Mapping[Path, bytes] | None = None,
+) -> Configurations:
+    """Read everything that may be a configuration; ``sources`` are the Python files beside it."""
     found = Configurations()
     blocks: list[Block] = []
     for path, data in sorted(files.items()):
@@ -102,7 +107,11 @@ def read(files: Mapping[Path, bytes], display: Callable[[Path], str], root: Path
             sound.append(block)
         elif twice not in found.problems:
             found.problems.append(twice)
-    found.groups = groups(list(_runs(sound, root)))
+    runs = list(_runs(sound, root))
+    old = vendored.too_old(sources or {}, display)
+    for run in runs:
+        run.reason = run.reason or old.get(run.code, "")
+    found.groups = groups(runs)
     return found
 
 

@@ -86,8 +86,8 @@ def _blocks(
                 continue
         elif not path and _is_section(keys, file):
             yield _section_alone(mapping, made)
-        if "strategy" in keys and _is_role(path, mapping, keys):
-            roles.append((path, mapping))
+        if "strategy" in keys and _is_role(_role_of(path, file), mapping, keys):
+            roles.append((_role_of(path, file), mapping))
     if roles:
         yield _roles(roles, made)
 
@@ -205,6 +205,13 @@ def _has_options(mapping: Mapping) -> bool:
     return bool(words) and words <= _OPTIONS
 
 
+def _role_of(path: tuple[str, ...], file: File) -> tuple[str, ...]:
+    """Where hydra puts a mapping: a file of a group, ``actor/dp_actor.yaml``, is the group's."""
+    if not path and file.path.parent.name in _ROLES:
+        path = (file.path.parent.name,)
+    return ("actor_rollout_ref", *path) if path in {("actor",), ("ref",)} else path
+
+
 def _is_role(path: tuple[str, ...], mapping: Mapping, keys: set[str]) -> bool:
     """Whether a mapping says which FSDP one of verl's workers has."""
     pair = mapping.get("strategy")
@@ -221,9 +228,10 @@ def _roles(roles: Sequence[tuple[tuple[str, ...], Mapping]], made: _Made) -> Ent
     block.section_of = lambda name: name.rpartition(".")[0]
     for path, mapping in roles:
         _take_below(block, path, mapping, only="strategy")
-        section = mapping.below(SECTION)
-        for below, inner in mappings(section, (*path, SECTION)) if section else ():
-            _take_below(block, below, inner)
+        for above, outer in ((path, mapping), ((*path, "model"), mapping.below("model"))):
+            section = outer.below(SECTION) if outer is not None else None
+            for below, inner in mappings(section, (*above, SECTION)) if section else ():
+                _take_below(block, below, inner)
     return block
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from fsdp_migrate.planning.outcome import Outcome
-from tests.configurations.writing import unmarked, write, write_one
+from tests.configurations.writing import ROOT, unmarked, write, write_one
 
 LAUNCH = "accelerate launch"
 OLD = "--fsdp_sharding_strategy FULL_SHARD"
@@ -276,3 +276,34 @@ def test_variables_that_are_given_in_other_ways_are_said(name: str, text: str) -
 def test_secrets_are_in_no_report() -> None:
     written = write_one("TOKEN=hunter2\nFSDP_SHARDING_STRATEGY=NO_SHARD\n", ".env")
     assert "hunter2" not in repr(written.found)
+
+
+@pytest.mark.parametrize(
+    "start", ["torchrun -m pkg.train", "python -m pkg.train", "deepspeed pkg/train.py", "swift sft"]
+)
+def test_transformers_flags_behind_any_start(start: str) -> None:
+    text = f'{start} --fsdp "full_shard auto_wrap" --fsdp_config fsdp.json\n'
+    written = write({"a.sh": text, "fsdp.json": '{"use_orig_params": true}\n'}, migrate=None)
+    after = written.after["fsdp.json"]
+    assert after == '{"version": 2, "reshard_after_forward": true}\n'
+    assert write({**written.after, "a.sh": text}, migrate=None).found == []
+
+
+VERL = "python -m verl.trainer.main_ppo actor_rollout_ref.{}.fsdp_config.param_offload=True"
+ROLE = "actor_rollout_ref.actor.strategy=fsdp2"
+
+
+def test_verls_reference_alone_shows_that_the_actor_is_fsdp() -> None:
+    for role in ("actor", "ref"):
+        assert ROLE in write_one(VERL.format(role) + "\n", "a.sh", None).text
+
+
+def test_verls_own_copy_without_fsdp2_keeps_its_settings() -> None:
+    text = VERL.format("actor") + "\n"
+    old = {ROOT / "verl/workers/fsdp_workers.py": b"strategy == 'fsdp'"}
+    new = {path: data + b" or 'fsdp2'" for path, data in old.items()}
+    other = {ROOT / "mine/workers/fsdp_workers.py": b""}
+    assert ROLE not in write({"a.sh": text}, migrate=None, sources=old).text
+    assert write({"a.sh": text}, migrate=None, sources=old).outcomes() == {Outcome.LEFT}
+    for sources in (new, other, {}):
+        assert ROLE in write({"a.sh": text}, migrate=None, sources=sources).text

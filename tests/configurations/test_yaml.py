@@ -296,3 +296,30 @@ def test_ignored(text: str) -> None:
 def test_not_ignored(text: str) -> None:
     written = write_one(text)
     assert written.outcomes() == {Outcome.REWRITTEN}
+
+
+@pytest.mark.parametrize(
+    ("path", "text"),
+    [
+        (
+            "config/actor/dp.yaml",
+            "strategy: fsdp\nfsdp_config:\n  fsdp_size: 1\n  forward_prefetch: true\n",
+        ),
+        (
+            "config/critic/dp.yaml",
+            "strategy: fsdp\nmodel:\n  fsdp_config:\n    fsdp_size: 1\n    use_orig_params: x\n",
+        ),
+        ("config/reward_model/dp.yaml", "strategy: fsdp\n"),
+        ("generation.yaml", "actor:\n  strategy: fsdp\n  fsdp_config:\n    fsdp_size: -1\n"),
+    ],
+)
+def test_a_file_of_one_of_verls_groups(path: str, text: str) -> None:
+    written = write_one(text, path, None)
+    assert "strategy: fsdp2" in written.text
+    assert "prefetch" not in unmarked(written.text)
+    assert write_one(written.text, path, None).found == []
+
+
+def test_a_strategy_of_another_group_is_none_of_verls() -> None:
+    text = "strategy: fsdp\nlr: 1\n"
+    assert write_one(text, "config/trainer/fsdp.yaml", None).found == []
