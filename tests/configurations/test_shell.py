@@ -300,8 +300,8 @@ def test_verls_reference_alone_shows_that_the_actor_is_fsdp() -> None:
 
 def test_verls_own_copy_without_fsdp2_keeps_its_settings() -> None:
     text = VERL.format("actor") + "\n"
-    old = {ROOT / "verl/workers/fsdp_workers.py": b"strategy == 'fsdp'"}
-    new = {path: data + b" or 'fsdp2'" for path, data in old.items()}
+    old = {ROOT / "verl/workers/fsdp_workers.py": b"strategy == 'fsdp'  # fsdp2 is to come"}
+    new = {path: data + b"\\nstrategy == 'fsdp2'" for path, data in old.items()}
     other = {ROOT / "mine/workers/fsdp_workers.py": b""}
     assert ROLE not in write({"a.sh": text}, migrate=None, sources=old).text
     assert write({"a.sh": text}, migrate=None, sources=old).outcomes() == {Outcome.LEFT}
