@@ -15,6 +15,7 @@ from fsdp_migrate.configurations.formats.text import Edit, Refused, Span, Text, 
 from fsdp_migrate.configurations.formats.tree_edits import comments_above
 from fsdp_migrate.configurations.recognise import TRANSFORMERS
 from fsdp_migrate.configurations.settings import Change, Setting, Value
+from fsdp_migrate.configurations.variables import variable_of
 from fsdp_migrate.planning.outcome import Outcome
 from fsdp_migrate.syntax import suppressions
 
@@ -102,8 +103,7 @@ class Words(Block):
 
     def _spelled(self, name: str, like: Place | None) -> str:
         if self._is_of_variables():
-            upper = name.upper()
-            return f"ACCELERATE_{upper}" if name.startswith("use_") else upper
+            return variable_of(name)
         hyphens = like is not None and "-" in like.spelled and "_" not in like.spelled
         return name.replace("_", "-") if hyphens else name
 
