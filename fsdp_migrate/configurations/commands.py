@@ -7,6 +7,7 @@ the script's own: transformers' if it is ``--fsdp full_shard``. verl has hydra's
 
 from __future__ import annotations
 
+import json
 import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -18,7 +19,7 @@ from fsdp_migrate.configurations.formats import shell
 from fsdp_migrate.configurations.formats.shell import FROM_VARIABLE, Kind, Script, Statement, Word
 from fsdp_migrate.configurations.formats.text import Span
 from fsdp_migrate.configurations.recognise import ACCELERATE, ELSEWHERE, TRANSFORMERS, VERL
-from fsdp_migrate.configurations.settings import Setting
+from fsdp_migrate.configurations.settings import Setting, Value
 from fsdp_migrate.configurations.variables import OF_ACCELERATE, VARIABLES, setting_of
 from fsdp_migrate.configurations.words import Place, Words, counted
 
@@ -164,11 +165,27 @@ def _flags(file: File, statement: Statement, code: str, begin: int, end: int) ->
             block.base = (str(path.value), path.unknown)
             block.forget("fsdp_config")
         elif path is not None:
-            block.reason = "fsdp_config: it is written out as JSON inside of a command"
-            block.forget("fsdp_config")
+            values = _inline(path)
+            if values is None:
+                block.reason = "fsdp_config: it is written out as JSON that is not plain"
+                block.forget("fsdp_config")
+            else:
+                block.take_inline(values)
     if any("fsdp" in name for name in block.settings):
         block.head = block.span(next(n for n in block.settings if "fsdp" in n))
         yield block
+
+
+def _inline(setting: Setting) -> dict[str, Value] | None:
+    """The values of an ``fsdp_config`` that is JSON, if it has nothing but plain ones."""
+    try:
+        values = None if setting.unknown else json.loads(str(setting.value))
+    except ValueError:
+        return None
+    plain = (str, int, float, bool, type(None))
+    if not isinstance(values, dict) or not all(isinstance(v, plain) for v in values.values()):
+        return None
+    return values
 
 
 def _is_meant(name: str, code: str) -> bool:

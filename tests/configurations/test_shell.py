@@ -307,3 +307,53 @@ def test_verls_own_copy_without_fsdp2_keeps_its_settings() -> None:
     assert write({"a.sh": text}, migrate=None, sources=old).outcomes() == {Outcome.LEFT}
     for sources in (new, other, {}):
         assert ROLE in write({"a.sh": text}, migrate=None, sources=sources).text
+
+
+TORCHRUN = 'torchrun t.py \\\n    --fsdp "full_shard auto_wrap" \\\n'
+LAYERS = "    --fsdp_transformer_layer_cls_to_wrap 'LlamaDecoderLayer' \\\n"
+TAIL = "    --tf32 True\n"
+INLINE = (
+    '    --fsdp_config \'{"fsdp_version": 2, "fsdp_reshard_after_forward": true, '
+    '"fsdp_transformer_layer_cls_to_wrap": "LlamaDecoderLayer"}\' \\\n'
+)
+
+
+def test_transformers_flags_without_a_file_get_one_written_out() -> None:
+    written = write_one(TORCHRUN + LAYERS + TAIL, "a.sh", None)
+    assert unmarked(written.text) == TORCHRUN + INLINE + TAIL
+    assert written.outcomes() == {Outcome.REWRITTEN, Outcome.REVIEW}
+    again = write_one(written.text, "a.sh", None)
+    assert (again.text, again.found) == (written.text, [])
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        (
+            '\'{"backward_prefetch": "x", "offload": 1}\'',
+            '\'{"offload": 1, "version": 2, "reshard_after_forward": true}\'',
+        ),
+        ("'{\"version\": 1}'", '\'{"version": 2, "reshard_after_forward": true}\''),
+    ],
+)
+@pytest.mark.parametrize("equals", [" ", "="])
+def test_transformers_json_in_a_command(before: str, after: str, equals: str) -> None:
+    text = f"torchrun t.py --fsdp full_shard --fsdp_config{equals}{{}} --lr 1\n"
+    written = write_one(text.format(before), "a.sh", None)
+    assert unmarked(written.text) == text.format(after)
+    assert write_one(written.text, "a.sh", None).found == []
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "torchrun t.py --fsdp full_shard --fsdp_config '{\"version\": $V}'\n",
+        "torchrun t.py --fsdp full_shard --fsdp_config \"{'version': 1}\"\n",
+        "torchrun t.py --fsdp full_shard --fsdp_config '{\"xla\": [1]}'\n",
+        "CMD=\"torchrun t.py --fsdp 'full_shard'\"\n",
+    ],
+)
+def test_transformers_json_that_is_left(text: str) -> None:
+    written = write_one(text, "a.sh", None)
+    assert written.outcomes() == {Outcome.LEFT}
+    assert unmarked(written.text) == text

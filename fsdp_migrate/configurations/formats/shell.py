@@ -252,9 +252,9 @@ def _bare(raw: str) -> tuple[str, str, str]:
     if quote != "'" and re.search(r"[$`]", inner):
         unknown = FROM_VARIABLE
     elif not quote:
-        match = re.fullmatch(r"([\w.+-]*=)?(['\"])([^'\"\\]*)\2", inner)
-        if match is not None and match[1]:  # --fsdp="full_shard"
-            return f"{match[1]}{match[3]}", "", ""
+        match = re.fullmatch(r"([\w.+-]*=)(?:'([^']*)'|\"([^'\"\\]*)\")", inner)
+        if match is not None:  # --fsdp="full_shard"
+            return f"{match[1]}{match[2] or match[3] or ''}", "", ""
         if re.search(r"['\"\\*?\[{~]", inner):
             unknown = "its quotes or patterns are the shell's to read"
     elif quote == '"' and "\\" in inner:
