@@ -21,11 +21,14 @@ from fsdp_migrate.configurations.formats.text import Span
 from fsdp_migrate.configurations.recognise import ACCELERATE, ELSEWHERE, TRANSFORMERS, VERL
 from fsdp_migrate.configurations.settings import Setting, Value
 from fsdp_migrate.configurations.variables import OF_ACCELERATE, VARIABLES, setting_of
-from fsdp_migrate.configurations.words import Place, Words, counted
+from fsdp_migrate.configurations.words import BESIDE, Place, Words, counted
 
 _FLAGS = {"use_fsdp", "use_parallelism_config"}  # that have no value
 _OTHERS = {"num_machines", "num_processes", "mixed_precision"}
-_TRANSFORMERS = {"fsdp", "fsdp_config", "fsdp_transformer_layer_cls_to_wrap", "fsdp_min_num_params"}
+_TRANSFORMERS = {
+    "fsdp", "fsdp_config", "fsdp_transformer_layer_cls_to_wrap", "fsdp_min_num_params",
+    *BESIDE,
+}  # fmt: skip
 _OPTIONS = {
     "full_shard", "shard_grad_op", "no_shard", "hybrid_shard", "hybrid_shard_zero2", "auto_wrap",
     "offload",
@@ -199,7 +202,7 @@ def _is_of_transformers(block: Words) -> bool:
     if fsdp is None or fsdp.value is None:
         return False
     if fsdp.unknown:
-        return len(block.settings) > 1
+        return any(name != "fsdp" for name in block.settings if name not in BESIDE)
     return bool(words := str(fsdp.value).replace(",", " ").split()) and set(words) <= _OPTIONS
 
 

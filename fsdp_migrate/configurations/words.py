@@ -21,6 +21,7 @@ from fsdp_migrate.planning.outcome import Outcome
 from fsdp_migrate.syntax import suppressions
 
 CONFIG = "fsdp_config"
+BESIDE = frozenset({"bf16", "fp16"})  # flags of the program that are read, and never changed
 FLAGS_OF_OLD = ("fsdp_transformer_layer_cls_to_wrap", "fsdp_min_num_params")
 
 
@@ -151,7 +152,7 @@ class Words(Block):
             return []
         words = self.statement.words
         text = self.file.text
-        last_own = max(place.last for place in self.places.values())
+        last_own = self._last()
         if self.statement.kind is Kind.VARIABLES:
             return self._lines_moved(removed, added)
         anchors = [n for n in range(last_own + 1) if n not in removed]
@@ -177,6 +178,10 @@ class Words(Block):
             new = "".join(f"{between}{self._new_word(name, value)}" for name, value in added)
             found.append(Edit(at, at, new))
         return found
+
+    def _last(self) -> int:
+        """The number of the last word of the settings, behind which new ones come."""
+        return max(place.last for name, place in self.places.items() if name not in BESIDE)
 
     def _new_word(self, name: str, value: Value) -> str:
         found = []
@@ -235,7 +240,7 @@ class Words(Block):
         before[_plain(self.statement)] -= 1
         words: list[str] = []
         beside = self.statement.kind is Kind.VARIABLES
-        last = max(place.last for place in self.places.values())
+        last = self._last()
         anchor = max([n for n in range(last + 1) if n not in removed], default=-1)
         for number, word in enumerate(self.statement.words):
             if number not in removed:

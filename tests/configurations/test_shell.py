@@ -357,3 +357,15 @@ def test_transformers_json_that_is_left(text: str) -> None:
     written = write_one(text, "a.sh", None)
     assert written.outcomes() == {Outcome.LEFT}
     assert unmarked(written.text) == text
+
+
+@pytest.mark.parametrize(("flag", "told"), [("--bf16", 1), ("--fp16 True", 1), ("--bf16 False", 0)])
+def test_mixed_precision_among_the_flags_is_for_review(flag: str, told: int) -> None:
+    text = "torchrun t.py --fsdp full_shard {} --lr 1 " + flag + "\n"
+    config = "--fsdp_config '{\"cpu_ram_efficient_loading\": true}'"
+    written = write_one(text.format(config), "a.sh", None)
+    assert ("--lr 1 " + flag) in written.text
+    assert [each.name for each in written.found if "buffers" in each.message] == (
+        [flag.split(maxsplit=1)[0].strip("-")] * told
+    )
+    assert write_one(written.text, "a.sh", None).found == []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import shutil
 import subprocess
 import sys
@@ -12,6 +13,7 @@ import pytest
 from fsdp_migrate.configurations.frameworks import transformers
 from fsdp_migrate.configurations.settings import Setting, Value
 from tests.configurations.running import applied
+from tests.configurations.writing import unmarked, write_one
 
 pytestmark = pytest.mark.train
 
@@ -55,3 +57,16 @@ def test_buffers_under_mixed_precision_are_for_review(tmp_path: Path) -> None:
     given = {"fsdp": "full_shard auto_wrap", "cpu_ram_efficient_loading": True}
     said = " ".join(verified(tmp_path, given, "--env", "BF16=1").split())
     assert "model.rotary_emb.inv_freq is bfloat16 before and float32 after" in said, said
+
+
+def test_transformers_reads_the_flags_that_are_written(tmp_path: Path) -> None:
+    before = "torchrun t.py --fsdp shard_grad_op --fsdp_transformer_layer_cls_to_wrap 'Layer'\n"
+    flags = shlex.split(unmarked(write_one(before, "a.sh", None).text))[2:]
+    program = (
+        "import sys; from transformers import HfArgumentParser, TrainingArguments\n"
+        "args, = HfArgumentParser(TrainingArguments).parse_args_into_dataclasses(sys.argv[1:])\n"
+        "print(args.fsdp, [args.fsdp_config[k] for k in KEYS])\n"
+    ).replace("KEYS", "('version', 'reshard_after_forward', 'transformer_layer_cls_to_wrap')")
+    command = [sys.executable, "-c", program, "--output_dir", str(tmp_path), *flags]
+    ran = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert ran.stdout == "True [2, False, ['Layer']]\n", ran.stderr
