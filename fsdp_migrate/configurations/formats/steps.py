@@ -31,7 +31,8 @@ def shell_of(text: str) -> str:
         documents = []
     for start, end in _scripts(text, documents):
         kept[start:end] = text[start:end]
-    return EXPRESSION.sub(lambda m: "$" + "_" * (len(m[0]) - 1), "".join(kept))
+    shell = "".join(kept).replace("\\\r\n", " \\\n").replace("\r\n", " \n")  # as YAML reads them
+    return EXPRESSION.sub(lambda m: "$" + "_" * (len(m[0]) - 1), shell)
 
 
 def _scripts(text: str, documents: Sequence[Node]) -> Iterator[Span]:
