@@ -39,8 +39,9 @@ class Configs:
         *,
         edit: bool,
         pinned: engine.Pinned = lambda name, path: (),
+        sources: Mapping[Path, bytes] | None = None,
     ) -> Configs:
-        found = engine.read(files, display, root, pinned)
+        found = engine.read(files, display, root, pinned, sources)
         return cls(found, width, select, ignore, edit)
 
     def decide_in(self, result: Result, refused: Mapping[Key, str]) -> None:

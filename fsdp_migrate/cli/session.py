@@ -166,6 +166,7 @@ def run(
                 ignored,
                 edit=edit,
                 pinned=lambda name, path: pins.pinned(name, path, settings.root),
+                sources=found.candidates,
             )
         if found.candidates:
             result = _engine(

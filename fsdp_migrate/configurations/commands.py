@@ -7,6 +7,7 @@ the script's own: transformers' if it is ``--fsdp full_shard``. verl has hydra's
 
 from __future__ import annotations
 
+import json
 import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -17,21 +18,17 @@ from fsdp_migrate.configurations.comments import remarks
 from fsdp_migrate.configurations.formats import shell
 from fsdp_migrate.configurations.formats.shell import FROM_VARIABLE, Kind, Script, Statement, Word
 from fsdp_migrate.configurations.formats.text import Span
-from fsdp_migrate.configurations.recognise import ACCELERATE, TRANSFORMERS, VERL
-from fsdp_migrate.configurations.settings import Setting
-from fsdp_migrate.configurations.words import Place, Words, counted
+from fsdp_migrate.configurations.recognise import ACCELERATE, ELSEWHERE, TRANSFORMERS, VERL
+from fsdp_migrate.configurations.settings import Setting, Value
+from fsdp_migrate.configurations.variables import OF_ACCELERATE, VARIABLES, setting_of
+from fsdp_migrate.configurations.words import BESIDE, Place, Words, counted
 
-VARIABLES = re.compile(r"FSDP_(?!VERSION$|CPU_RAM)\w+|ACCELERATE_USE_FSDP")
-"""Variables that show that accelerate is meant; transformers reads others too."""
-_OF_ACCELERATE = re.compile(
-    r"FSDP_(VERSION|SHARDING_STRATEGY|RESHARD_AFTER_FORWARD|OFFLOAD_PARAMS|MIN_NUM_PARAMS"
-    r"|AUTO_WRAP_POLICY|TRANSFORMER_CLS_TO_WRAP|BACKWARD_PREFETCH|FORWARD_PREFETCH|STATE_DICT_TYPE"
-    r"|USE_ORIG_PARAMS|SYNC_MODULE_STATES|CPU_RAM_EFFICIENT_LOADING|ACTIVATION_CHECKPOINTING"
-    r"|IGNORED_MODULES)|ACCELERATE_USE_FSDP|ACCELERATE_USE_PARALLELISM_CONFIG|PARALLELISM_CONFIG_\w+"
-)
 _FLAGS = {"use_fsdp", "use_parallelism_config"}  # that have no value
 _OTHERS = {"num_machines", "num_processes", "mixed_precision"}
-_TRANSFORMERS = {"fsdp", "fsdp_config", "fsdp_transformer_layer_cls_to_wrap", "fsdp_min_num_params"}
+_TRANSFORMERS = {
+    "fsdp", "fsdp_config", "fsdp_transformer_layer_cls_to_wrap", "fsdp_min_num_params",
+    *BESIDE,
+}  # fmt: skip
 _OPTIONS = {
     "full_shard", "shard_grad_op", "no_shard", "hybrid_shard", "hybrid_shard_zero2", "auto_wrap",
     "offload",
@@ -49,7 +46,9 @@ _GIVEN = re.compile(  # to what is started by other ways than those that are fol
     r"FSDP_(?:SHARDING_STRATEGY|AUTO_WRAP_POLICY|BACKWARD_PREFETCH|USE_ORIG_PARAMS"
     r"|STATE_DICT_TYPE|SYNC_MODULE_STATES)[ =]"
 )
-_ELSEWHERE = "it stands in a text that something else reads"
+_OPTIONS_IN_TEXT = re.compile(
+    r"--fsdp[ =]+\\?[\"'](?:full_shard|shard_grad_op|no_shard|hybrid_shard)\b"
+)
 
 
 def blocks(file: File) -> list[Block]:
@@ -122,10 +121,16 @@ def _launch(statement: Statement) -> int:
 
 
 def _script(statement: Statement) -> int:
-    """The number of the word that names the program whose flags follow."""
-    begin = max(_launch(statement), 0)
-    for number, word in enumerate(statement.words[begin + 1 :], begin + 1):
-        if word.value.endswith(".py") or (word.value in {"-m", "--module"} and begin):
+    """The number of the word that names the program whose flags follow.
+
+    Without a launcher whose own flags must be told from them it is the first word: torchrun,
+    python and other starters have no flags of these names.
+    """
+    launch = _launch(statement)
+    if launch < 0:
+        return 1
+    for number, word in enumerate(statement.words[launch + 1 :], launch + 1):
+        if word.value.endswith(".py") or word.value in {"-m", "--module"}:
             return number
     return len(statement.words)
 
@@ -163,11 +168,27 @@ def _flags(file: File, statement: Statement, code: str, begin: int, end: int) ->
             block.base = (str(path.value), path.unknown)
             block.forget("fsdp_config")
         elif path is not None:
-            block.reason = "fsdp_config: it is written out as JSON inside of a command"
-            block.forget("fsdp_config")
+            values = _inline(path)
+            if values is None:
+                block.reason = "fsdp_config: it is written out as JSON that is not plain"
+                block.forget("fsdp_config")
+            else:
+                block.take_inline(values)
     if any("fsdp" in name for name in block.settings):
         block.head = block.span(next(n for n in block.settings if "fsdp" in n))
         yield block
+
+
+def _inline(setting: Setting) -> dict[str, Value] | None:
+    """The values of an ``fsdp_config`` that is JSON, if it has nothing but plain ones."""
+    try:
+        values = None if setting.unknown else json.loads(str(setting.value))
+    except ValueError:
+        return None
+    plain = (str, int, float, bool, type(None))
+    if not isinstance(values, dict) or not all(isinstance(v, plain) for v in values.values()):
+        return None
+    return values
 
 
 def _is_meant(name: str, code: str) -> bool:
@@ -181,7 +202,7 @@ def _is_of_transformers(block: Words) -> bool:
     if fsdp is None or fsdp.value is None:
         return False
     if fsdp.unknown:
-        return len(block.settings) > 1
+        return any(name != "fsdp" for name in block.settings if name not in BESIDE)
     return bool(words := str(fsdp.value).replace(",", " ").split()) and set(words) <= _OPTIONS
 
 
@@ -216,9 +237,9 @@ def _environment(file: File, script: Script) -> Iterator[Words]:
         block = Words(ACCELERATE, file, statement.span, statement=statement, end=end)
         for number, word in enumerate(statement.words[:end]):
             name, _, value = word.value.partition("=")
-            if _OF_ACCELERATE.fullmatch(name) is not None:
+            if OF_ACCELERATE.fullmatch(name) is not None:
                 place = Place(number, number, word, None, name, "=", is_variable=True)
-                block.take(Setting(_setting(name), value, word.unknown), place)
+                block.take(Setting(setting_of(name), value, word.unknown), place)
                 block.names.add(name)
         if block.settings:
             block.head = block.span(next(iter(block.settings)))
@@ -235,26 +256,23 @@ def _environment(file: File, script: Script) -> Iterator[Words]:
         yield from whole
 
 
-def _setting(variable: str) -> str:
-    if variable == "FSDP_TRANSFORMER_CLS_TO_WRAP":
-        return "fsdp_transformer_layer_cls_to_wrap"
-    return variable.lower().removeprefix("accelerate_")
-
-
 def _in_texts(file: File, script: Script, known: Sequence[Block]) -> Iterator[Words]:
     """What accelerate would read, in texts that are not followed: it is said once in a file."""
     spans = [*script.comments, *(s for b in known for s in b.spans.values())]
     flags = _IN_TEXT.finditer(file.text.text) if "accelerate" in file.text.text else iter(())
-    for match in [*flags, *_GIVEN.finditer(file.text.text)]:
+    given = _GIVEN.finditer(file.text.text)
+    of_transformers = _OPTIONS_IN_TEXT.finditer(file.text.text)
+    for match in [*flags, *given, *of_transformers]:
         start = match.start() + max(match[0].rfind("FSDP_"), 0)
         start += len(match[0]) - len(match[0].lstrip())
         if not any(span.start <= start < span.end for span in spans):
             statement = Statement(Kind.COMMAND, Span(start, match.end()))
-            block = Words(ACCELERATE, file, Span(start, match.end()), statement=statement)
-            name = match[0].split()[-1].strip("-:=").lower()
-            block.settings[name] = Setting(name, None, _ELSEWHERE)
+            code = TRANSFORMERS if match.re is _OPTIONS_IN_TEXT else ACCELERATE
+            block = Words(code, file, Span(start, match.end()), statement=statement)
+            name = match[0].split()[-1].strip("-:=").lower() if code == ACCELERATE else "fsdp"
+            block.settings[name] = Setting(name, None, ELSEWHERE)
             block.spans[name] = block.head
-            block.reason = _ELSEWHERE
+            block.reason = ELSEWHERE
             yield block
             return
 

@@ -7,10 +7,10 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from fsdp_migrate.configurations import commands, comments, recognise, secrets
+from fsdp_migrate.configurations import commands, comments, recognise, secrets, vendored
 from fsdp_migrate.configurations.block import Block, File
 from fsdp_migrate.configurations.entries import Entries
-from fsdp_migrate.configurations.formats import json_, yaml
+from fsdp_migrate.configurations.formats import json_, steps, yaml
 from fsdp_migrate.configurations.formats.text import Refused, Text, applied
 from fsdp_migrate.configurations.frameworks.accelerate import is_fsdp
 from fsdp_migrate.configurations.run import (
@@ -119,8 +119,14 @@ def read(
     display: Callable[[Path], str],
     root: Path,
     pinned: Pinned = lambda name, path: (),
+    sources: Mapping[Path, bytes] | None = None,
 ) -> Configurations:
-    """Read everything that may be a configuration; ``pinned`` knows the frameworks' releases."""
+    """Read everything that may be a configuration.
+
+    Args:
+        pinned: knows the releases of the frameworks.
+        sources: the Python files beside it.
+    """
     found = Configurations(pinned=pinned)
     blocks: list[Block] = []
     for path, data in sorted(files.items()):
@@ -148,7 +154,11 @@ def read(
             sound.append(block)
         elif twice not in found.problems:
             found.problems.append(twice)
-    found.groups = groups(list(_runs(sound, root)))
+    runs = list(_runs(sound, root))
+    old = vendored.too_old(sources or {}, display)
+    for run in runs:
+        run.reason = run.reason or old.get(run.code, "")
+    found.groups = groups(runs)
     return found
 
 
@@ -158,8 +168,10 @@ def _blocks(file: File, data: bytes) -> Sequence[Block]:
     if suffix not in YAML + JSON:
         return commands.blocks(file)
     looks = recognise.is_called_fsdp(file) or recognise.LOOKS.search(data) is not None
-    if not looks or len(text.text) > LARGEST:
+    if not looks:
         return ()
+    if len(text.text) > LARGEST:
+        return recognise.too_long(file, f"a file of more than {LARGEST:,} characters is not read")
     if suffix in JSON:
         document = json_.read(text.text)
         return recognise.blocks_of_json(file, document)
@@ -171,10 +183,21 @@ def _blocks(file: File, data: bytes) -> Sequence[Block]:
         raise
     file.remarks = comments.remarks(text, comments.words_of(documents))
     found = recognise.blocks_of_yaml(file, documents)
+    if steps.has_steps(documents):
+        found += _in_steps(file, found)
     if "\r" in text.text.replace("\r\n", ""):
         for block in found:
             block.reason = block.reason or RETURNS
     return found
+
+
+def _in_steps(file: File, found: Sequence[Block]) -> list[Block]:
+    """The commands of a workflow; one that has the same variables in YAML and in shell is left."""
+    inside = commands.blocks(file)
+    settings = [block for block in found if block.code == recognise.ACCELERATE]
+    for block in (*settings, *inside) if settings and inside else ():
+        block.reason = block.reason or "this file sets FSDP in its steps and beside them"
+    return inside
 
 
 def _repeated(block: Block) -> Problem | None:

@@ -11,6 +11,13 @@ from fsdp_migrate.configurations.formats import json_, yaml
 from fsdp_migrate.configurations.formats.text import Span
 from fsdp_migrate.configurations.formats.tree import Mapping, Node, Scalar, mappings
 from fsdp_migrate.configurations.formats.tree import Sequence as ListNode
+from fsdp_migrate.configurations.settings import Setting
+from fsdp_migrate.configurations.variables import (
+    OF_ACCELERATE,
+    VARIABLES,
+    setting_of,
+    variable_of,
+)
 
 ACCELERATE, TRANSFORMERS, AXOLOTL, VERL = "FSDP510", "FSDP520", "FSDP540", "FSDP550"
 SECTION = "fsdp_config"
@@ -20,6 +27,7 @@ LOOKS = re.compile(
     rb"|fsdp[\"']?\s*:[\s\[\"'-]*(?:full_shard|shard_grad_op|no_shard|hybrid_shard|auto_wrap|offload)"
     rb"|fsdp_(?:auto_wrap|transformer|sharding|backward|state|offload"
     rb"|use_orig|min_num|forward|sync|cpu_ram|activation|limit|xla|version)"
+    rb"|--(?:use_)?fsdp\b|strategy=fsdp|accelerate_use_fsdp"
 )
 """What a file has, as text, that may hold such a mapping."""
 
@@ -54,16 +62,16 @@ _STRATEGIES = {"fsdp", "fsdp2"}
 
 
 def blocks_of_yaml(file: File, documents: Sequence[Node]) -> list[Block]:
-    return [b for node in documents for b in _blocks(file, documents, node, is_json=False)]
+    found = [b for node in documents for b in _blocks(file, documents, node, is_json=False)]
+    made = _maker(file, documents, is_json=False)
+    return [*found, *_environments(file, documents, made)]
 
 
 def blocks_of_json(file: File, document: Node) -> list[Block]:
     return list(_blocks(file, [document], document, is_json=True))
 
 
-def _blocks(
-    file: File, documents: Sequence[Node], node: Node, *, is_json: bool
-) -> Iterator[Entries]:
+def _maker(file: File, documents: Sequence[Node], *, is_json: bool) -> _Made:
     def made(code: str, top: Mapping, head: Span) -> Entries:
         return Entries(
             code,
@@ -77,6 +85,13 @@ def _blocks(
             reason="" if is_json or not yaml.is_template(file.text.text) else _TEMPLATE,
         )
 
+    return made
+
+
+def _blocks(
+    file: File, documents: Sequence[Node], node: Node, *, is_json: bool
+) -> Iterator[Entries]:
+    made = _maker(file, documents, is_json=is_json)
     roles = []
     for path, mapping in mappings(node):
         keys = {pair.key for pair in mapping.pairs}
@@ -86,8 +101,8 @@ def _blocks(
                 continue
         elif not path and _is_section(keys, file):
             yield _section_alone(mapping, made)
-        if "strategy" in keys and _is_role(path, mapping, keys):
-            roles.append((path, mapping))
+        if "strategy" in keys and _is_role(_role_of(path, file), mapping, keys):
+            roles.append((_role_of(path, file), mapping))
     if roles:
         yield _roles(roles, made)
 
@@ -205,6 +220,64 @@ def _has_options(mapping: Mapping) -> bool:
     return bool(words) and words <= _OPTIONS
 
 
+_ENVIRONMENTS = frozenset({"env", "envs", "environment"})
+_LISTED = re.compile(
+    r"(?m)^[ \t]*-[ \t]+(?:name[ \t]*:[ \t]*)?[\"']?((?:FSDP_(?:SHARDING_STRATEGY|AUTO_WRAP_POLICY"
+    r"|BACKWARD_PREFETCH|USE_ORIG_PARAMS|STATE_DICT_TYPE|SYNC_MODULE_STATES)|ACCELERATE_USE_FSDP))\b"
+)
+ELSEWHERE = "it stands in a text that something else reads"
+
+
+_KEY = re.compile(  # at the beginning of a line, where data that came from elsewhere has none
+    r"(?m)^[ \t]*[\"']?(fsdp_(?:sharding_strategy|auto_wrap_policy|backward_prefetch"
+    r"|state_dict_type|transformer_layer_cls_to_wrap|offload_params|use_orig_params"
+    r"|sync_module_states))[\"']?[ \t]*:"
+)
+
+
+def too_long(file: File, reason: str) -> list[Block]:
+    """What is said of a file that is not looked at closely and has such a key."""
+    key = _KEY.search(file.text.text)
+    if key is None:
+        return []
+    block = Entries(ACCELERATE, file, Span(*key.span(1)), comments=False, reason=reason)
+    block.settings[key[1]] = Setting(key[1], None, reason)
+    block.spans[key[1]] = block.head
+    return [block]
+
+
+def _environments(file: File, documents: Sequence[Node], made: _Made) -> Iterator[Entries]:
+    """accelerate's variables in the environments that a workflow or a job gives to its steps."""
+    found = []
+    for document in documents:
+        for path, mapping in mappings(document):
+            ours = [p.key for p in mapping.pairs if OF_ACCELERATE.fullmatch(p.key)]
+            if path[-1:] and path[-1] in _ENVIRONMENTS and any(map(VARIABLES.fullmatch, ours)):
+                block = made(ACCELERATE, mapping, _head(mapping, *ours))
+                block.section_of = lambda name: ""
+                block.key_of = variable_of
+                block.take(mapping, setting_of, ours)
+                found.append(block)
+    for block in found if len(found) > 1 else ():
+        block.reason = block.reason or "such variables stand in several places of this file"
+    yield from found
+    listed = _LISTED.search(file.text.text)
+    if listed is not None and not found and documents:
+        span, name = Span(*listed.span(1)), setting_of(listed[1])
+        block = made(ACCELERATE, Mapping(*span), span)
+        block.settings[name] = Setting(name, None, ELSEWHERE)
+        block.spans[name] = span
+        block.reason = "it is one of a list of variables"
+        yield block
+
+
+def _role_of(path: tuple[str, ...], file: File) -> tuple[str, ...]:
+    """Where hydra puts a mapping: a file of a group, ``actor/dp_actor.yaml``, is the group's."""
+    if not path and file.path.parent.name in _ROLES:
+        path = (file.path.parent.name,)
+    return ("actor_rollout_ref", *path) if path in {("actor",), ("ref",)} else path
+
+
 def _is_role(path: tuple[str, ...], mapping: Mapping, keys: set[str]) -> bool:
     """Whether a mapping says which FSDP one of verl's workers has."""
     pair = mapping.get("strategy")
@@ -221,9 +294,10 @@ def _roles(roles: Sequence[tuple[tuple[str, ...], Mapping]], made: _Made) -> Ent
     block.section_of = lambda name: name.rpartition(".")[0]
     for path, mapping in roles:
         _take_below(block, path, mapping, only="strategy")
-        section = mapping.below(SECTION)
-        for below, inner in mappings(section, (*path, SECTION)) if section else ():
-            _take_below(block, below, inner)
+        for above, outer in ((path, mapping), ((*path, "model"), mapping.below("model"))):
+            section = outer.below(SECTION) if outer is not None else None
+            for below, inner in mappings(section, (*above, SECTION)) if section else ():
+                _take_below(block, below, inner)
     return block
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -15,8 +16,13 @@ from fsdp_migrate.configurations.formats.text import Edit, Refused, Span, Text, 
 from fsdp_migrate.configurations.formats.tree_edits import comments_above
 from fsdp_migrate.configurations.recognise import TRANSFORMERS
 from fsdp_migrate.configurations.settings import Change, Setting, Value
+from fsdp_migrate.configurations.variables import variable_of
 from fsdp_migrate.planning.outcome import Outcome
 from fsdp_migrate.syntax import suppressions
+
+CONFIG = "fsdp_config"
+BESIDE = frozenset({"bf16", "fp16"})  # flags of the program that are read, and never changed
+FLAGS_OF_OLD = ("fsdp_transformer_layer_cls_to_wrap", "fsdp_min_num_params")
 
 
 @dataclass(frozen=True)
@@ -47,6 +53,8 @@ class Words(Block):
     is_base: bool = False  # read beside others, and never alone
     names: set[str] = field(default_factory=set)
     places: dict[str, Place] = field(default_factory=dict)
+    inline: dict[str, Value] = field(default_factory=dict)  # fsdp_config, as JSON in the command
+    inline_place: Place | None = None
 
     def take(self, setting: Setting, place: Place) -> None:
         if setting.name in self.settings:
@@ -58,6 +66,15 @@ class Words(Block):
     def forget(self, name: str) -> None:
         del self.settings[name], self.spans[name], self.places[name]
 
+    def take_inline(self, values: dict[str, Value]) -> None:
+        """The keys of an ``fsdp_config`` that is written out in the command."""
+        self.inline, self.inline_place = values, self.places[CONFIG]
+        span = self.spans[CONFIG]
+        self.forget(CONFIG)
+        for name, value in values.items():
+            self.settings[name] = Setting(name, value)
+            self.spans[name] = span
+
     # -- edits ------------------------------------------------------------------------------------
 
     def edit(self, changes: Sequence[Change], width: int) -> list[Edit]:
@@ -65,7 +82,11 @@ class Words(Block):
         removed: set[int] = set()
         added: list[tuple[str, Value]] = []
         meant: dict[int, list[str]] = {}  # words that come in the place of others
+        inline = dict(self.inline)
         for change in changes:
+            if change.old in self.inline or (self.code == TRANSFORMERS and not change.old):
+                inline = _with(inline, change)
+                continue
             if not change.old:
                 assert change.new is not None
                 added.append(change.new)
@@ -75,12 +96,28 @@ class Words(Block):
                 removed |= set(range(place.first, place.last + 1))
             elif change.new != (change.old, self.settings[change.old].value):
                 made += self._replaced(change.old, place, change.new, meant)
-        if added and self.code == TRANSFORMERS:
-            raise Refused(f"{added[0][0]} needs an fsdp_config, a file or JSON, and there is none")
+        if inline != self.inline:
+            removed |= self._take_in(inline)
+            text = json.dumps(inline, ensure_ascii=False)
+            if self.inline_place is None:
+                added.append((CONFIG, text))
+            else:
+                made += self._replaced(CONFIG, self.inline_place, (CONFIG, text), meant)
         made += self._moved(removed, added)
         self._prove(made, removed, added, meant)
         told = said(change for change in changes if change.outcome is Outcome.REVIEW)
         return [*made, *(self.mark("", told, width) if told else ())]
+
+    def _take_in(self, inline: dict[str, Value]) -> set[int]:
+        """Put in the JSON what releases that read ``version`` have no flags for; the words of
+        those flags."""
+        gone: set[int] = set()
+        for name in FLAGS_OF_OLD:
+            place, setting = self.places.get(name), self.settings.get(name)
+            if place is not None and setting is not None and not setting.unknown:
+                inline[name] = setting.value
+                gone |= set(range(place.first, place.last + 1))
+        return gone
 
     def _replaced(
         self, old: str, place: Place, new: tuple[str, Value], meant: dict[int, list[str]]
@@ -102,8 +139,7 @@ class Words(Block):
 
     def _spelled(self, name: str, like: Place | None) -> str:
         if self._is_of_variables():
-            upper = name.upper()
-            return f"ACCELERATE_{upper}" if name.startswith("use_") else upper
+            return variable_of(name)
         hyphens = like is not None and "-" in like.spelled and "_" not in like.spelled
         return name.replace("_", "-") if hyphens else name
 
@@ -116,7 +152,7 @@ class Words(Block):
             return []
         words = self.statement.words
         text = self.file.text
-        last_own = max(place.last for place in self.places.values())
+        last_own = self._last()
         if self.statement.kind is Kind.VARIABLES:
             return self._lines_moved(removed, added)
         anchors = [n for n in range(last_own + 1) if n not in removed]
@@ -142,6 +178,10 @@ class Words(Block):
             new = "".join(f"{between}{self._new_word(name, value)}" for name, value in added)
             found.append(Edit(at, at, new))
         return found
+
+    def _last(self) -> int:
+        """The number of the last word of the settings, behind which new ones come."""
+        return max(place.last for name, place in self.places.items() if name not in BESIDE)
 
     def _new_word(self, name: str, value: Value) -> str:
         found = []
@@ -200,7 +240,7 @@ class Words(Block):
         before[_plain(self.statement)] -= 1
         words: list[str] = []
         beside = self.statement.kind is Kind.VARIABLES
-        last = max(place.last for place in self.places.values())
+        last = self._last()
         anchor = max([n for n in range(last + 1) if n not in removed], default=-1)
         for number, word in enumerate(self.statement.words):
             if number not in removed:
@@ -248,6 +288,19 @@ class Words(Block):
         after = shell.read(Text(applied(self.file.text.text, [made])), path)
         told = not shell.has_comments(path) or len(after.comments) == len(before.comments) + lines
         return told and counted(after) == counted(before)
+
+
+def _with(values: dict[str, Value], change: Change) -> dict[str, Value]:
+    """The values of a block after a change of one of them, which keeps its place."""
+    if not change.old:
+        assert change.new is not None
+        return {**values, change.new[0]: change.new[1]}
+    pairs = [
+        change.new if name == change.old else (name, value)
+        for name, value in values.items()
+        if name != change.old or change.new is not None
+    ]
+    return dict(pair for pair in pairs if pair is not None)
 
 
 def counted(script: Script) -> Counter[tuple[str, ...]]:

@@ -12,15 +12,20 @@ import re
 SUFFIXES = (
     *(".yaml", ".yml", ".json"),
     *(".sh", ".bash", ".zsh", ".slurm", ".sbatch", ".pbs", ".lsf", ".env", ".dockerfile", ".mk"),
+    *(".job", ".qsub", ".submit"),
 )
 NAMES = re.compile(r"(?i)\.env(\..+)?|(docker|container)file([.-].+)?|(gnu)?makefile")
 LARGEST = 1_000_000  # bytes; what is larger is data
 WORD = b"fsdp"
+SHELL = re.compile(rb"#![^\r\n]*\b(?:ba|da|k|z)?sh\b")  # how a script without a suffix begins
 
 
 def is_configuration(name: str) -> bool:
-    """Whether a file of this name may be a configuration; most names are out at once."""
-    if name.endswith(SUFFIXES):
+    """Whether a file of this name may be a configuration; most names are out at once.
+
+    One without a suffix may be a script, for SLURM as well as for a shell: its beginning tells.
+    """
+    if name.endswith(SUFFIXES) or "." not in name:
         return True
     return name[:1] in ".dDcCgGmM" and NAMES.fullmatch(name) is not None
 
@@ -34,6 +39,12 @@ def contents(path: str) -> bytes | None:
     with open(path, "rb", buffering=0) as stream:
         if os.fstat(stream.fileno()).st_size > LARGEST:
             return None
-        data = stream.read()
-    named = WORD in os.fsencode(os.path.basename(path)).lower()
+        name = os.path.basename(path)
+        data = b""
+        if "." not in name and NAMES.fullmatch(name) is None:
+            data = stream.read(80)
+            if SHELL.match(data) is None:
+                return None
+        data += stream.read()
+    named = WORD in os.fsencode(name).lower()
     return data if named or WORD in data.lower() else None

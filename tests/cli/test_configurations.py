@@ -85,6 +85,43 @@ def test_written_and_undone(tmp_path: Path, run: Command, monkeypatch: pytest.Mo
     assert (tmp_path / "a.yaml").read_text() == after
 
 
+LAUNCH = "accelerate launch --fsdp_sharding_strategy FULL_SHARD train.py\n"
+SHELL = {
+    ".github/workflows/a.yml": f"jobs:\n  a:\n    steps:\n      - run: |\n          {LAUNCH}",
+    ".github/workflows/b.yml": "env:\n  FSDP_SHARDING_STRATEGY: FULL_SHARD\n",
+    "job": f"#!/bin/bash\n#SBATCH -N 2\nsrun {LAUNCH}",
+    "train.job": f"#!/usr/bin/env bash\n#SBATCH -N 2\nsrun {LAUNCH}",
+    "train.sbatch": f"#!/bin/bash\n#SBATCH -N 2\nsrun {LAUNCH}",
+}
+
+
+@pytest.mark.parametrize("name", report.FORMATS)
+def test_every_format_lists_workflows_and_jobs(
+    tmp_path: Path, run: Command, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    lay(tmp_path, SHELL)
+    monkeypatch.chdir(tmp_path)
+    answer = run("check", ".", "--format", name)
+    assert answer.code == 1
+    assert all(path in answer.out for path in SHELL)
+
+
+def test_workflows_and_jobs_are_written_and_undone(
+    tmp_path: Path, run: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lay(tmp_path, {**SHELL, "README": LAUNCH, "notes.job.txt": LAUNCH})
+    monkeypatch.chdir(tmp_path)
+    assert run("rewrite", ".").code == 0
+    for path in SHELL:
+        text = (tmp_path / path).read_text()
+        assert "fsdp_version" in text.lower()
+        assert "SHARDING_STRATEGY" not in text.upper()
+    assert (tmp_path / "README").read_text() == LAUNCH
+    assert "no FSDP1 found" in run("check", ".").out
+    run("undo")
+    assert {path: (tmp_path / path).read_text() for path in SHELL} == SHELL
+
+
 def test_a_tree_without_python(
     tmp_path: Path, run: Command, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from fsdp_migrate.planning.outcome import Outcome
-from tests.configurations.writing import unmarked, write, write_one
+from tests.configurations.writing import ROOT, unmarked, write, write_one
 
 LAUNCH = "accelerate launch"
 OLD = "--fsdp_sharding_strategy FULL_SHARD"
@@ -276,3 +276,96 @@ def test_variables_that_are_given_in_other_ways_are_said(name: str, text: str) -
 def test_secrets_are_in_no_report() -> None:
     written = write_one("TOKEN=hunter2\nFSDP_SHARDING_STRATEGY=NO_SHARD\n", ".env")
     assert "hunter2" not in repr(written.found)
+
+
+@pytest.mark.parametrize(
+    "start", ["torchrun -m pkg.train", "python -m pkg.train", "deepspeed pkg/train.py", "swift sft"]
+)
+def test_transformers_flags_behind_any_start(start: str) -> None:
+    text = f'{start} --fsdp "full_shard auto_wrap" --fsdp_config fsdp.json\n'
+    written = write({"a.sh": text, "fsdp.json": '{"use_orig_params": true}\n'}, migrate=None)
+    after = written.after["fsdp.json"]
+    assert after == '{"version": 2, "reshard_after_forward": true}\n'
+    assert write({**written.after, "a.sh": text}, migrate=None).found == []
+
+
+VERL = "python -m verl.trainer.main_ppo actor_rollout_ref.{}.fsdp_config.param_offload=True"
+ROLE = "actor_rollout_ref.actor.strategy=fsdp2"
+
+
+def test_verls_reference_alone_shows_that_the_actor_is_fsdp() -> None:
+    for role in ("actor", "ref"):
+        assert ROLE in write_one(VERL.format(role) + "\n", "a.sh", None).text
+
+
+def test_verls_own_copy_without_fsdp2_keeps_its_settings() -> None:
+    text = VERL.format("actor") + "\n"
+    old = {ROOT / "verl/workers/fsdp_workers.py": b"strategy == 'fsdp'  # fsdp2 is to come"}
+    new = {path: data + b"\\nstrategy == 'fsdp2'" for path, data in old.items()}
+    other = {ROOT / "mine/workers/fsdp_workers.py": b""}
+    assert ROLE not in write({"a.sh": text}, migrate=None, sources=old).text
+    assert write({"a.sh": text}, migrate=None, sources=old).outcomes() == {Outcome.LEFT}
+    for sources in (new, other, {}):
+        assert ROLE in write({"a.sh": text}, migrate=None, sources=sources).text
+
+
+TORCHRUN = 'torchrun t.py \\\n    --fsdp "full_shard auto_wrap" \\\n'
+LAYERS = "    --fsdp_transformer_layer_cls_to_wrap 'LlamaDecoderLayer' \\\n"
+TAIL = "    --tf32 True\n"
+INLINE = (
+    '    --fsdp_config \'{"fsdp_version": 2, "fsdp_reshard_after_forward": true, '
+    '"fsdp_transformer_layer_cls_to_wrap": "LlamaDecoderLayer"}\' \\\n'
+)
+
+
+def test_transformers_flags_without_a_file_get_one_written_out() -> None:
+    written = write_one(TORCHRUN + LAYERS + TAIL, "a.sh", None)
+    assert unmarked(written.text) == TORCHRUN + INLINE + TAIL
+    assert written.outcomes() == {Outcome.REWRITTEN, Outcome.REVIEW}
+    again = write_one(written.text, "a.sh", None)
+    assert (again.text, again.found) == (written.text, [])
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        (
+            '\'{"backward_prefetch": "x", "offload": 1}\'',
+            '\'{"offload": 1, "version": 2, "reshard_after_forward": true}\'',
+        ),
+        ("'{\"version\": 1}'", '\'{"version": 2, "reshard_after_forward": true}\''),
+    ],
+)
+@pytest.mark.parametrize("equals", [" ", "="])
+def test_transformers_json_in_a_command(before: str, after: str, equals: str) -> None:
+    text = f"torchrun t.py --fsdp full_shard --fsdp_config{equals}{{}} --lr 1\n"
+    written = write_one(text.format(before), "a.sh", None)
+    assert unmarked(written.text) == text.format(after)
+    assert write_one(written.text, "a.sh", None).found == []
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "torchrun t.py --fsdp full_shard --fsdp_config '{\"version\": $V}'\n",
+        "torchrun t.py --fsdp full_shard --fsdp_config \"{'version': 1}\"\n",
+        "torchrun t.py --fsdp full_shard --fsdp_config '{\"xla\": [1]}'\n",
+        "CMD=\"torchrun t.py --fsdp 'full_shard'\"\n",
+    ],
+)
+def test_transformers_json_that_is_left(text: str) -> None:
+    written = write_one(text, "a.sh", None)
+    assert written.outcomes() == {Outcome.LEFT}
+    assert unmarked(written.text) == text
+
+
+@pytest.mark.parametrize(("flag", "told"), [("--bf16", 1), ("--fp16 True", 1), ("--bf16 False", 0)])
+def test_mixed_precision_among_the_flags_is_for_review(flag: str, told: int) -> None:
+    text = "torchrun t.py --fsdp full_shard {} --lr 1 " + flag + "\n"
+    config = "--fsdp_config '{\"cpu_ram_efficient_loading\": true}'"
+    written = write_one(text.format(config), "a.sh", None)
+    assert ("--lr 1 " + flag) in written.text
+    assert [each.name for each in written.found if "buffers" in each.message] == (
+        [flag.split(maxsplit=1)[0].strip("-")] * told
+    )
+    assert write_one(written.text, "a.sh", None).found == []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import shutil
 import subprocess
 import sys
@@ -12,6 +13,7 @@ import pytest
 from fsdp_migrate.configurations.frameworks import transformers
 from fsdp_migrate.configurations.settings import Setting, Value
 from tests.configurations.running import applied
+from tests.configurations.writing import unmarked, write_one
 from tests.helpers.migrating import rewritten
 
 pytestmark = pytest.mark.train
@@ -79,3 +81,16 @@ def ran(scratch: Path, *options: str) -> str:
     command += ["--no-twin", "--before", "before", "--after", "after", *options]
     done = subprocess.run(command, cwd=scratch, capture_output=True, text=True, check=False)
     return done.stdout + done.stderr
+
+
+def test_transformers_reads_the_flags_that_are_written(tmp_path: Path) -> None:
+    before = "torchrun t.py --fsdp shard_grad_op --fsdp_transformer_layer_cls_to_wrap 'Layer'\n"
+    flags = shlex.split(unmarked(write_one(before, "a.sh", None).text))[2:]
+    program = (
+        "import sys; from transformers import HfArgumentParser, TrainingArguments\n"
+        "args, = HfArgumentParser(TrainingArguments).parse_args_into_dataclasses(sys.argv[1:])\n"
+        "print(args.fsdp, [args.fsdp_config[k] for k in KEYS])\n"
+    ).replace("KEYS", "('version', 'reshard_after_forward', 'transformer_layer_cls_to_wrap')")
+    command = [sys.executable, "-c", program, "--output_dir", str(tmp_path), *flags]
+    ran = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert ran.stdout == "True [2, False, ['Layer']]\n", ran.stderr

@@ -296,3 +296,43 @@ def test_ignored(text: str) -> None:
 def test_not_ignored(text: str) -> None:
     written = write_one(text)
     assert written.outcomes() == {Outcome.REWRITTEN}
+
+
+@pytest.mark.parametrize(
+    ("path", "text"),
+    [
+        (
+            "config/actor/dp.yaml",
+            "strategy: fsdp\nfsdp_config:\n  fsdp_size: 1\n  forward_prefetch: true\n",
+        ),
+        (
+            "config/critic/dp.yaml",
+            "strategy: fsdp\nmodel:\n  fsdp_config:\n    fsdp_size: 1\n    use_orig_params: x\n",
+        ),
+        ("config/reward_model/dp.yaml", "strategy: fsdp\n"),
+        ("generation.yaml", "actor:\n  strategy: fsdp\n  fsdp_config:\n    fsdp_size: -1\n"),
+    ],
+)
+def test_a_file_of_one_of_verls_groups(path: str, text: str) -> None:
+    written = write_one(text, path, None)
+    assert "strategy: fsdp2" in written.text
+    assert "prefetch" not in unmarked(written.text)
+    assert write_one(written.text, path, None).found == []
+
+
+def test_a_strategy_of_another_group_is_none_of_verls() -> None:
+    text = "strategy: fsdp\nlr: 1\n"
+    assert write_one(text, "config/trainer/fsdp.yaml", None).found == []
+
+
+def test_a_long_file_is_said() -> None:
+    data = "rest:\n" + "  - some words\n" * 8_000
+    text = f"fsdp_config:\n  fsdp_sharding_strategy: FULL_SHARD\n{data}"
+    written = write_one(text, migrate=None)
+    assert written.text == text
+    assert {(each.line, each.outcome) for each in written.found} == {(2, Outcome.LEFT)}
+    assert any("100,000" in each.message for each in written.found)
+    as_json = json.dumps({"fsdp_config": {"fsdp_sharding_strategy": 1}, "rest": ["x" * 100_000]})
+    assert write_one(as_json, "data.json", None).found == [], "no line of its own: it is data"
+    indented = json.dumps(json.loads(as_json), indent=1)
+    assert write_one(indented, "data.json", None).outcomes() == {Outcome.LEFT}

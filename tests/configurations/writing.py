@@ -60,10 +60,15 @@ class Written:
         return text
 
 
-def write(files: dict[str, str], migrate: Migrate | None = stand_in, width: int = 100) -> Written:
+def write(
+    files: dict[str, str],
+    migrate: Migrate | None = stand_in,
+    width: int = 100,
+    sources: dict[Path, bytes] | None = None,
+) -> Written:
     """What becomes of files. ``migrate`` None: what the frameworks say."""
     data = {ROOT / path: text.encode() for path, text in files.items()}
-    read = engine.read(data, lambda path: str(path.relative_to(ROOT)), ROOT)
+    read = engine.read(data, lambda path: str(path.relative_to(ROOT)), ROOT, sources=sources)
     chosen = framework if migrate is None else lambda code: migrate
     found, changes = read.decide(width, lambda code, key: "", chosen)
     after = {

@@ -1,7 +1,7 @@
 """Shell scripts, and what holds commands in the same way: statements of words with their places.
 
-Dockerfiles and Makefiles are shell once what is not is blanked out, in as many characters; files
-of variables (``.env``) are read line by line.
+Dockerfiles, Makefiles and workflows are shell once what is not is blanked out, in as many
+characters; files of variables (``.env``) are read line by line.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from enum import Enum
 from pathlib import Path
 from typing import Any
 
+from fsdp_migrate.configurations.formats import steps
 from fsdp_migrate.configurations.formats.text import Span, Text
 
 FROM_VARIABLE = "a variable fills it in"
@@ -66,12 +67,15 @@ def read(text: Text, path: Path) -> Script:
     if name.startswith(".env") or name.endswith(".env"):
         return Script(list(_variables(text)))
     is_make = name.endswith((".mk", "makefile"))
+    is_yaml = name.endswith((".yaml", ".yml"))
     is_image = re.match(r"(docker|container)file", name) or name.endswith(".dockerfile")
     shown = text.text
     if is_make:
         shown = _recipes(shown)
     elif is_image:
         shown = _instructions(shown)
+    elif is_yaml:
+        shown = steps.shell_of(shown)
     script = _Reader(shown).script()
     if is_image:
         script.statements += _instructions_env(text.text)
@@ -248,9 +252,9 @@ def _bare(raw: str) -> tuple[str, str, str]:
     if quote != "'" and re.search(r"[$`]", inner):
         unknown = FROM_VARIABLE
     elif not quote:
-        match = re.fullmatch(r"([\w.+-]*=)?(['\"])([^'\"\\]*)\2", inner)
-        if match is not None and match[1]:  # --fsdp="full_shard"
-            return f"{match[1]}{match[3]}", "", ""
+        match = re.fullmatch(r"([\w.+-]*=)(?:'([^']*)'|\"([^'\"\\]*)\")", inner)
+        if match is not None:  # --fsdp="full_shard"
+            return f"{match[1]}{match[2] or match[3] or ''}", "", ""
         if re.search(r"['\"\\*?\[{~]", inner):
             unknown = "its quotes or patterns are the shell's to read"
     elif quote == '"' and "\\" in inner:

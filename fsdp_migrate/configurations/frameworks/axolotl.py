@@ -1,9 +1,9 @@
 """axolotl: ``fsdp_version``, ``fsdp`` and ``fsdp_config`` of its YAML files.
 
 Settings are ``fsdp``, ``fsdp_version``, the keys of ``fsdp_config`` as they are spelled, and those
-keys of the file that go with it (``optimizer``, ``bf16``, ``fp16``), and no more. A version inside
-``fsdp_config`` is ``fsdp_config.fsdp_version``. Read in axolotl's schemas of 2026-07-24: keys that
-its ``FSDPConfig`` does not have, the strategy among them, are ignored there without a word.
+keys of the file that go with it (``optimizer``, ``bf16``, ``rl``, ``load_in_4bit``). A version
+inside ``fsdp_config`` is ``fsdp_config.fsdp_version``. Read in axolotl's schemas of 2026-07-24:
+keys that its ``FSDPConfig`` does not have, the strategy among them, are ignored without a word.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from fsdp_migrate.configurations.frameworks.words import (
     unknown,
     whole,
 )
-from fsdp_migrate.configurations.settings import Change, Settings
+from fsdp_migrate.configurations.settings import Change, Settings, Value
 
 VERSION, INNER = "fsdp_version", ("fsdp_config.fsdp_version", "fsdp_config.version", "version")
 KEPT = (
@@ -50,7 +50,14 @@ DEAD = (
     "sync_module_states",
     "limit_all_gathers",
 )
-EIGHT_BIT = ("ADAMW_8BIT", "ADAMW_BNB_8BIT")
+STOPS_AT = ("ADAMW_8BIT", "ADAMW_BNB_8BIT")
+EIGHT_BIT = (
+    *STOPS_AT,
+    *("PAGED_ADAMW_8BIT", "LION_8BIT", "PAGED_LION_8BIT", "RMSPROP_BNB_8BIT"),
+    *("ADEMAMIX_8BIT", "PAGED_ADEMAMIX_8BIT"),
+)
+"""bitsandbytes' optimizers; version 2's parameters are DTensors, which those do not know."""
+PREFERENCES = ("DPO", "KTO", "ORPO", "IPO")  # what axolotl does not train quantised under version 2
 
 
 def migrate(settings: Settings) -> list[Change]:
@@ -163,9 +170,14 @@ def _refused(settings: Settings, now: int) -> list[Change]:
     """What axolotl stops at under version 2."""
     changes = []
     if now != 2 and text(settings.get("optimizer")) in EIGHT_BIT:
-        message = "axolotl stops under version 2: bitsandbytes' 8-bit optimizers do not work there"
+        stops = "axolotl stops under version 2: " if text(settings["optimizer"]) in STOPS_AT else ""
+        message = f"{stops}bitsandbytes' 8-bit optimizers do not work under version 2"
         help = "optimizer: adamw_torch_8bit, which trains differently"
         changes.append(left(message, "optimizer", help=help))
+    quantised = [n for n in ("load_in_8bit", "load_in_4bit") if truth(_value(settings, n))]
+    if now != 2 and quantised and text(settings.get("rl")) in PREFERENCES:
+        message = f"axolotl stops under version 2: it does not train {quantised[0]} with rl there"
+        changes.append(left(message, "rl", help="DeepSpeed, or stay with FSDP1"))
     for name in _names(settings, "auto_wrap_policy"):
         if now != 2 and text(settings[name]) == "SIZE_BASED_WRAP":
             help = TO_CLASSES.format("", "auto_wrap_policy: TRANSFORMER_BASED_WRAP")
@@ -175,6 +187,10 @@ def _refused(settings: Settings, now: int) -> list[Change]:
             message = "FSDP2 has no local state dict"
             changes.append(left(message, name, help="FULL_STATE_DICT or SHARDED_STATE_DICT"))
     return changes
+
+
+def _value(settings: Settings, name: str) -> Value:
+    return settings[name].value if name in settings else None
 
 
 def _buffers(settings: Settings, now: int) -> list[Change]:

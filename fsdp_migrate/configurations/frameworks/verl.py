@@ -57,7 +57,8 @@ def _role(settings: Settings, role: str, block: str) -> list[Change]:
 
 def _unsaid(settings: Settings, role: str, block: str) -> list[Change]:
     """A role with settings of FSDP, and none that says which: the default is ``fsdp``."""
-    if role in {REFERENCE, "model"} or not _of(settings, block):
+    follows = ROLES[REFERENCE] if role == ACTOR else block  # the reference follows the actor
+    if role in {REFERENCE, "model"} or not (_of(settings, block) or _of(settings, follows)):
         return []
     actor = settings.get(f"{ACTOR}.strategy")
     if actor is not None and str(actor.value).strip().lower() not in {"fsdp", "fsdp2"}:
