@@ -90,11 +90,12 @@ def concerns(
     among = among_others.models_among(subject, study, module)
     if any(may_be_of(cls, among, study, surely=True) for cls in classes):
         return ""
-    doubt = possible_models.may_be(subject, module, study.tracer)
-    if not doubt or class_questions.is_unwrapped(values) or not _is_given(subject, module):
+    if class_questions.is_unwrapped(values) or not _is_given(subject, module):
         return None
     near = study.reached_from(module)
-    return doubt if any(may_be_of(c, near, study, surely=True) for c in classes) else None
+    if not any(may_be_of(cls, near, study, surely=True) for cls in classes):
+        return None
+    return possible_models.may_be(subject, module, study.tracer) or None
 
 
 def _is_inner(subject: ast.expr | None, module: Module) -> bool:
