@@ -55,10 +55,9 @@ def decide(site: Site, study: Study) -> Decision:
             models=models,
         )
     proposal = study.proposal()
-    has_own = all(strategies.strategies_of(c, study) for c in models)
-    told = study.tracer.told(site.subject, site.module) is True  # by a test around the site
-    only_fsdp2 = has_own and (found.certain or told)
-    alone = only_fsdp2 and not _may_train_elsewhere(site, models, study)
+    is_sure = found.certain and all(strategies.strategies_of(c, study) for c in models)
+    only_fsdp2 = is_sure or study.tracer.told(site.subject, site.module) is True  # by a test
+    alone = is_sure and not _may_train_elsewhere(site, models, study)
     chosen = _last_micro_batch(site) if alone else None
     if chosen is not None and not _is_fsdp2_throughout(chosen.around, site, study):
         chosen = None
