@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Callable, Iterable, Iterator
+from itertools import takewhile
 
 from fsdp_migrate.analysis.module import Module
 from fsdp_migrate.analysis.tracing.attributes import NAMESPACES
@@ -103,8 +104,9 @@ def _of(node: ast.expr, module: Module, tracer: Tracer, depth: int, known: _Know
     """Why an expression may be a model."""
     if (node, depth) not in known:
         found = [v for v in tracer.evaluate(node, module) if not _is_none(v)] if depth else []
-        reasons = [_why(v, node, tracer, depth, known) for v in found]
-        known[node, depth] = reasons[0] if reasons and all(reasons) else ""
+        asked = (_why(v, node, tracer, depth, known) for v in found)
+        reasons = list(takewhile(bool, asked))  # the first that is something else tells
+        known[node, depth] = reasons[0] if reasons and len(reasons) == len(found) else ""
     return known[node, depth]
 
 

@@ -4,6 +4,7 @@ import ast
 
 from fsdp_migrate.analysis.flow import access_path
 from fsdp_migrate.families.checkpoints import (
+    compiled_models,
     expressed_settings,
     held_optimizers,
     loaded_optimizers,
@@ -17,8 +18,9 @@ from fsdp_migrate.families.modules import freezing
 from fsdp_migrate.families.names.deletions import drop_assignment
 from fsdp_migrate.fsdp1.site import Site
 from fsdp_migrate.planning.context import Study
-from fsdp_migrate.planning.edits import code
+from fsdp_migrate.planning.edits import Code, code
 from fsdp_migrate.planning.model import Decision
+from fsdp_migrate.planning.proposal import Proposal
 from fsdp_migrate.planning.rule import Finder, Rule
 from fsdp_migrate.planning.shard_plan import DCP
 from fsdp_migrate.syntax.kinds import present
@@ -51,7 +53,9 @@ def _of_fsdp1(site: Site, study: Study) -> Decision:
     setting = settings_in_force.setting_at(site.node, site.module, models, study)
     asked = setting if by_setting else state_dict_settings.DEFAULT
     told, at_run_time = expressed_settings.choose(asked, site, study, optim=True)
-    alone = bool(load.problem) or at_run_time  # the conversion, without the load of its result
+    compiled = compiled_models.said_of_names(load.model, site.module, study)
+    # The conversion, without the load of its result.
+    alone = bool(load.problem) or at_run_time or bool(compiled and load.branch)
     is_complete = None not in (load.model, load.optimizer, load.state)
     problem = "" if is_complete else load.problem or "the optimizer is not passed"
     if not problem and by_setting and not told and not at_run_time:
@@ -107,23 +111,31 @@ def _of_fsdp1(site: Site, study: Study) -> Decision:
                 models,
                 told,
                 from_rank0,
-                lacks=freezing.is_frozen_in_between(study),
+                by_itself=bool(compiled) or freezing.is_frozen_in_between(study),
             )
     target = present(load.target)
     review = unread or (
         "" if held.problem else optimizer_states.without_closure(optimizer, site, study)
     )
     if load.branch is not None:
-        proposal.replace_statement(module, present(load.assignment), new)
-        simple = isinstance(load.branch.test, (ast.Name, ast.Attribute, ast.Call))
-        template = "if not {t}:\n    {l}" if simple else "if not ({t}):\n    {l}"
-        other = code(template, t=load.branch.test, l=target)
-        proposal.replace_statement(module, module.table.statement(target), other)
+        _load_in_branch(load, load.branch.test, new, site, proposal)
         return study.rewritten(site, RULE.code, message, proposal, models=models, review=unread)
     proposal.replace(module, target, new)
     if load.assignment is not None:
         drop_assignment(load.assignment, module, study, proposal)
     return study.rewritten(site, RULE.code, message, proposal, models=models, review=review)
+
+
+def _load_in_branch(
+    load: optimizer_states.Load, test: ast.expr, new: Code, site: Site, proposal: Proposal
+) -> None:
+    """The load where the state was converted, and the optimizer's own in all other cases."""
+    module, target = site.module, present(load.target)
+    proposal.replace_statement(module, present(load.assignment), new)
+    simple = isinstance(test, (ast.Name, ast.Attribute, ast.Call))
+    template = "if not {t}:\n    {l}" if simple else "if not ({t}):\n    {l}"
+    other = code(template, t=test, l=target)
+    proposal.replace_statement(module, module.table.statement(target), other)
 
 
 def _separated(site: Site, study: Study) -> Decision:

@@ -98,7 +98,7 @@ def _loaded(site: Site, use: own_states.Use, held: held_optimizers.Held, study: 
     loaded_optimizers.know_settings_of_schedulers(held, use.optimizer, site, study, proposal)
     lacks = freezing.is_frozen_in_between(study)
     new = loaded_optimizers.loaded(
-        load, held, site, study, proposal, frozenset(), None, "", lacks=lacks
+        load, held, site, study, proposal, frozenset(), None, "", by_itself=lacks
     )
     if _may_be_another(use, site, study):
         chosen = other_wrappers.choice(

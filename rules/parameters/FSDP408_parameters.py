@@ -99,6 +99,7 @@ RULE = Rule(
         "hook on a parameter",
         "hook behind a parameter's gradient",
         "optimizer in the backward",
+        "parameters that are watched",
     ),
     finders=(
         Finder(60, parameter_uses.find_parameter_uses),
@@ -231,6 +232,7 @@ def decide(site: Site, study: Study) -> Decision:
         parameter_hooks.ACCUMULATED,
         parameter_hooks.STEPPING,
         parameter_hooks.INPUTS,
+        parameter_hooks.WATCHED,
     }:
         return parameter_hooks.decide_hook(site, study, RULE.code)
     if site.construct == WRITTEN:

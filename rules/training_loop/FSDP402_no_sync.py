@@ -4,6 +4,7 @@ import ast
 from collections.abc import Iterator, Set
 from dataclasses import dataclass
 
+from fsdp_migrate.analysis.flow import access_path
 from fsdp_migrate.families.precision import precision
 from fsdp_migrate.families.training_loop import unsynced_reads
 from fsdp_migrate.families.training_loop.unsynced_reads import called_in
@@ -54,9 +55,12 @@ def decide(site: Site, study: Study) -> Decision:
             models=models,
         )
     proposal = study.proposal()
-    only_fsdp2 = found.certain and all(strategies.strategies_of(c, study) for c in models)
-    alone = only_fsdp2 and not _may_train_elsewhere(site, models, study)
+    is_sure = found.certain and all(strategies.strategies_of(c, study) for c in models)
+    only_fsdp2 = is_sure or study.tracer.told(site.subject, site.module) is True  # by a test
+    alone = is_sure and not _may_train_elsewhere(site, models, study)
     chosen = _last_micro_batch(site) if alone else None
+    if chosen is not None and not _is_fsdp2_throughout(chosen.around, site, study):
+        chosen = None
     form = study.take(
         site, Form("set_requires_gradient_sync", enough=chosen is not None), CONTEXT, REDUCED
     )
@@ -127,6 +131,14 @@ def _last_micro_batch(site: Site) -> LastMicroBatch | None:
     if choice.orelse is site.node:
         return LastMicroBatch(around, code("{t}", t=choice.test))
     return LastMicroBatch(around, _negated(choice.test))
+
+
+def _is_fsdp2_throughout(around: ast.With, site: Site, study: Study) -> bool:
+    """Whether no other model gets to a statement, whatever is asked in front of the site."""
+    path = access_path(site.subject)
+    every = (n for n in ast.walk(around) if isinstance(n, ast.expr) and n is not site.subject)
+    named = [node for node in every if access_path(node) == path]
+    return all(study.models(node, site.module).certain for node in named)
 
 
 def _does_nothing(context: ast.expr) -> bool:

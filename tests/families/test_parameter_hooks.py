@@ -4,7 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from fsdp_migrate.families.parameters.parameter_hooks import ACCUMULATED, STEPPING, TENSOR
+from fsdp_migrate.families.parameters.parameter_hooks import (
+    ACCUMULATED,
+    STEPPING,
+    TENSOR,
+    WATCHED,
+)
 from fsdp_migrate.planning.outcome import Outcome
 from tests.helpers.migrating import migrate
 
@@ -82,3 +87,36 @@ def test_an_optimizer_in_the_backward_is_left(given: str, original: str) -> None
 def test_an_optimizer_in_the_backward_of_a_plain_model_is_no_site() -> None:
     given = "torch.optim.SGD, plain.parameters(), {'lr': 0.1}"
     assert hooks(f"_apply_optimizer_in_backward({given})") == []
+
+
+WATCHING = """\
+import wandb
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+
+def train(net, other, choose):
+    model = FSDP(net, use_orig_params=ORIGINAL)
+    WATCH
+    return model
+"""
+
+
+@pytest.mark.parametrize(
+    ("watch", "original", "is_site"),
+    [
+        ("wandb.watch(model)", "False", True),
+        ("wandb.watch(models=model, log='all')", "choose()", True),
+        ("wandb.watch(model, log=choose())", "False", True),
+        ("wandb.watch(model)", "True", False),
+        ("wandb.watch(model, log='parameters')", "False", False),
+        ("wandb.watch(model, log=None)", "False", False),
+        ("wandb.watch(other)", "False", False),
+        ("choose().watch(model)", "False", False),
+    ],
+)
+def test_logged_gradients_are_told(watch: str, original: str, *, is_site: bool) -> None:
+    text = WATCHING.replace("WATCH", watch).replace("ORIGINAL", original)
+    result, after = migrate({"train.py": text})
+    found = [d.outcome for d in result.decisions if d.site.construct == WATCHED]
+    assert found == [Outcome.REVIEW] * is_site
+    assert watch in after["train.py"]

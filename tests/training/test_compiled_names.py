@@ -67,3 +67,63 @@ def test_other_names_are_marked(
     if not differ:
         assert compare(before, after) == 20
     assert sum(after.numbers("state")) == pytest.approx(sum(before.numbers("state")))
+
+
+RESUMED = """\
+import os
+import sys
+
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+
+def main(path, fsdp):
+    dist.init_process_group("gloo")
+    torch.manual_seed(0)
+    net = nn.Sequential(nn.Linear(4, 5), nn.Linear(5, 2))
+    model = FSDP(net, device_id=torch.device("cpu"), use_orig_params=True)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=0.1)
+    model = torch.compile(model, backend="eager")
+    if os.path.exists(path):
+        state = torch.load(path)
+        LOAD
+    dist.barrier()
+    inputs = torch.arange(8.0).view(2, 4) / 3 + dist.get_rank()
+    for step in range(3):
+        loss = model(inputs).pow(2).mean()
+        loss.backward()
+        print("loss", loss.item())
+        optimizer.step()
+        optimizer.zero_grad()
+    state = FSDP.optim_state_dict(model, optimizer)
+    if dist.get_rank() == 0 and not os.path.exists(path):
+        torch.save(state, path)
+    dist.destroy_process_group()
+
+
+main(sys.argv[1], fsdp=True)
+"""
+
+
+@pytest.mark.parametrize(
+    "load",
+    [
+        "state = FSDP.optim_state_dict_to_load(model, optimizer, state)\n"
+        "        optimizer.load_state_dict(state)",
+        "if fsdp:\n"
+        "            state = FSDP.optim_state_dict_to_load(model, optimizer, state)\n"
+        "        optimizer.load_state_dict(state)",
+    ],
+)
+def test_an_old_optimizer_file_of_a_compiled_model_is_loaded(
+    launcher: Launcher, tmp_path: Path, load: str
+) -> None:
+    both = written({"train.py": RESUMED.replace("LOAD", load).encode()}, tmp_path)
+    path = str(tmp_path / "optimizer.pt")
+    fresh = launcher.script(both.before, path, fsdp1="allow")
+    before = launcher.script(both.before, path, fsdp1="allow")
+    after = launcher.script(both.after, path, fsdp1="forbid")
+    assert fresh.numbers("loss") != before.numbers("loss")
+    assert compare(before, after) == 6

@@ -89,8 +89,10 @@ def _given(reference: ast.expr, module: Module) -> ast.expr | None:
     return next(iter([*call.args[:1], *named]), None)
 
 
-def said_of_names(model: ast.expr, module: Module, study: Study) -> str:
+def said_of_names(model: ast.expr | None, module: Module, study: Study) -> str:
     """That a state of FSDP1's had other names, if its model or a part of it is compiled."""
+    if model is None:
+        return ""
     models = study.models(model, module).constructors
     return NAMES_DIFFER if _has_compiled_names(model, module, models, study) else ""
 

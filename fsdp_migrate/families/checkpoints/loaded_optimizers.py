@@ -81,7 +81,7 @@ def loaded(
     told: expressed_settings.Expressed | None,
     from_rank0: str,
     *,
-    lacks: bool,
+    by_itself: bool,
 ) -> Code:
     """The call that loads a whole state, or what only the running program knows to be one.
 
@@ -89,13 +89,14 @@ def loaded(
     parameters'; without ``strict`` it counts a step for these.
 
     Args:
-        lacks: a file may lack the states of what was frozen.
+        by_itself: torch may refuse the file, which lacks the states of what was frozen, or has
+            names that ``torch.compile`` made.
     """
     module = site.module
     model, optimizer, state = load.parts
     kinds = optimizer_states.kinds(held.values, study)
     given, whole = code("{s}", s=state), code(told.full if told else "True")
-    if lacks or kinds.divides_by_zero:
+    if by_itself or kinds.divides_by_zero:
         return loaded_by_itself(load, site, proposal, from_rank0)
     if told and (kinds.may_be_empty or kinds.depends):
         return loaded_by_itself(load, site, proposal, from_rank0)

@@ -93,7 +93,7 @@ def concerns(
     if class_questions.is_unwrapped(values) or not _is_given(subject, module):
         return None
     near = study.reached_from(module)
-    if not any(may_be_of(c, near, study, surely=True) for c in classes):
+    if not any(may_be_of(cls, near, study, surely=True) for cls in classes):
         return None
     return possible_models.may_be(subject, module, study.tracer) or None
 

@@ -28,8 +28,11 @@ TENSOR = Construct.parse("hook on a parameter")
 ACCUMULATED = Construct.parse("hook behind a parameter's gradient")
 STEPPING = Construct.parse("optimizer in the backward")
 INPUTS = Construct.parse("parameters given to a backward")
+WATCHED = Construct.parse("parameters that are watched")
 METHODS = {"register_hook": TENSOR, "register_post_accumulate_grad_hook": ACCUMULATED}
 IN_BACKWARD = "_apply_optimizer_in_backward"
+WATCHERS = frozenset({"wandb.watch"})  # they put tensor hooks on the parameters of a model
+NO_GRADIENTS = ("parameters", None)  # what they may be told to log instead
 
 
 def find_parameter_hooks(study: Study, module: Module) -> Iterator[Site]:
@@ -43,6 +46,9 @@ def find_parameter_hooks(study: Study, module: Module) -> Iterator[Site]:
         site = Site(METHODS[call.func.attr], module, call, call, source)
         if site.construct == ACCUMULATED or may_be_flat(models_concerned(site, study)):
             yield site
+    for call in module.table.calls_by_name.named("watch") if study.constructors else ():
+        if (watched := _watched(call, study, module)) is not None:
+            yield Site(WATCHED, module, call, call, watched)
     for call in module.table.calls_by_name.named(IN_BACKWARD):
         bound = bind_arguments(call, ("optimizer_class", "params", "optimizer_kwargs", "register"))
         given = (bound or {}).get("params")
@@ -54,8 +60,27 @@ def find_parameter_hooks(study: Study, module: Module) -> Iterator[Site]:
                 yield Site(INPUTS, module, call, call, given)
 
 
+def _watched(call: ast.Call, study: Study, module: Module) -> ast.expr | None:
+    """The models whose gradients are logged by hooks that FSDP1 ran on flat parameters."""
+    bound = bind_arguments(call, ("models", "criterion", "log"))
+    if bound is None or "models" not in bound or not study.external(call.func, module) & WATCHERS:
+        return None
+    log = bound.get("log")
+    if isinstance(log, ast.Constant) and log.value in NO_GRADIENTS:
+        return None
+    flat = may_be_flat(study.models(bound["models"], module).constructors)
+    return bound["models"] if flat else None
+
+
 def decide_hook(site: Site, study: Study, rule: str) -> Decision:
     """Left where FSDP2 does not do it; shown where it does what FSDP1 did not."""
+    if site.construct == WATCHED:
+        models = study.models(site.subject, site.module).constructors
+        review = (
+            "the hooks that this puts on parameters never run, since the graph has gathered ones "
+            "in the place of sharded ones: log p.grad behind the backward to have gradients logged"
+        )
+        return study.rewritten(site, rule, "kept, without gradients", models=models, review=review)
     models = models_concerned(site, study)
     if site.construct == ACCUMULATED:
         review = (
