@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from packaging.version import Version
 
-from fsdp_migrate.cli import style
+from fsdp_migrate.cli import packaging, style
 from fsdp_migrate.cli.style import SHORTEST_LINE, ImportStyle
 from fsdp_migrate.discovery import project_paths, torch_requirements
 from fsdp_migrate.errors import ConfigError
@@ -56,6 +56,10 @@ class Config:
     configs: bool = True  # settings of frameworks count too
     notes: tuple[str, ...] = field(default=())
     low_bounds: tuple[str, ...] = field(default=())  # likewise, of requirements of torch
+
+    def is_published(self) -> bool:
+        """Whether others may install the project, and use its functions."""
+        return packaging.is_published(self.root, _toml(self.root / "pyproject.toml"))
 
 
 def load(start: Path, *, target: str | None = None) -> Config:

@@ -306,6 +306,7 @@ def _engine(
         line_length=settings.line_length,
         single_line_imports=settings.imports.single_line,
         first_party=settings.imports.first_party,
+        published=settings.is_published(),
         partial=partial,
         jobs=jobs,
         seen=seen or Seen(),

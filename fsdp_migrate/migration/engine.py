@@ -188,6 +188,7 @@ def _attempt(
                 registry,
                 options.target,
                 partial=options.partial,
+                published=options.published,
                 passed_over=options.passed_over,
                 seen=options.seen,
                 broken=options.broken,
@@ -261,9 +262,9 @@ def _edits(decisions: Sequence[Decision], options: Options) -> dict[Module, list
         for given in () if decision.guard.stands else decision.edits:
             edit = given
             if isinstance(given, Mark):
-                edit = said_of.get((given.module, given.together), given)
+                edit = said_of.get(given, given)
                 repeated = (edit.module, edit.comment) in said
-                if decision.outcome is Outcome.LEFT:
+                if decision.outcome is Outcome.LEFT or edit.once:
                     said.add((edit.module, edit.comment))
                 if repeated or not options.markers:
                     continue

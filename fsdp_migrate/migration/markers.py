@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -14,21 +15,36 @@ FEW = 3  # as many names have a marker each
 LISTED = 8
 
 
-def said_together(decisions: Sequence[Decision]) -> dict[tuple[Module, str], Mark]:
-    """The marker of each file and cause that has many names: it stands where the first would."""
+def said_together(decisions: Sequence[Decision]) -> dict[Mark, Mark]:
+    """The markers of which others say the same, and what stands in their place: where a file has
+    many names for a cause, or a statement more than one, it is one marker, where the first would
+    stand."""
     found: dict[tuple[Module, str], list[Mark]] = {}
     for decision in decisions:
         if decision.outcome is Outcome.LEFT and not decision.guard.stands:
             for edit in decision.edits:
                 if isinstance(edit, Mark) and edit.together:
                     found.setdefault((edit.module, edit.together), []).append(edit)
-    result: dict[tuple[Module, str], Mark] = {}
-    for cause, marks in found.items():
-        names = list(dict.fromkeys(mark.name for mark in marks))
-        if len(names) > FEW:
-            sentence = marks[0].together.format(names=_listed(names))
-            result[cause] = replace(marks[0], sentence=sentence)
+    result: dict[Mark, Mark] = {}
+    for (module, _), marks in found.items():
+        if len({mark.name for mark in marks}) > FEW:
+            result |= _as_one(marks)
+            continue
+        beside: dict[ast.AST, list[Mark]] = {}
+        for mark in marks:
+            beside.setdefault(module.table.statement(mark.node), []).append(mark)
+        for group in beside.values():
+            result |= _as_one(group)
     return result
+
+
+def _as_one(marks: Sequence[Mark]) -> dict[Mark, Mark]:
+    """One marker for several, if they are about several names."""
+    names = list(dict.fromkeys(mark.name for mark in marks))
+    if len(names) < 2:
+        return {}
+    one = replace(marks[0], sentence=marks[0].together.format(names=_listed(names)))
+    return dict.fromkeys(marks, one)
 
 
 def _listed(names: Sequence[str]) -> str:

@@ -52,7 +52,7 @@ def _is_for_users(definition: Definition, module: Module, study: Study) -> bool:
     """Whether it is a package's, and public, and no code here but tests and examples has it."""
     name = definition.name
     is_public = not name.startswith("_") and not definition.decorator_list
-    if module.is_test or not module.package or not is_public:
+    if module.is_test or not module.package or not is_public or not study.published:
         return False
     return not any(
         _mentions(name, other, definition)

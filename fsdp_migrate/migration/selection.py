@@ -41,6 +41,7 @@ class Options:
     line_length: int = 100
     single_line_imports: bool = False  # each name in a statement of its own
     first_party: frozenset[str] = frozenset()  # packages that count as the project's own
+    published: bool = True  # others may install the project, and use its functions
     partial: bool = False  # guards where left sites would hold a model back
     refused: Mapping[Key, str] = field(default_factory=dict)  # what is not taken, and why
     broken: Mapping[Key, str] = field(default_factory=dict)  # whose new code fails, and how

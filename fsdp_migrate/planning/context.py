@@ -77,6 +77,7 @@ class Study:
     seen: Seen = field(default_factory=Seen)  # what a run of the original has shown
     broken: Mapping[Key, str] = field(default_factory=dict)  # whose new code fails, and how
     _taken: dict[tuple[ast.AST, Construct], Taken] = field(default_factory=dict)
+    published: bool = True  # others may install the project, and use its functions
     run_time_states: bool = False  # kinds of state dicts that only the running program knows
     partial: bool = False  # stop the program at what is left rather than hold its model back
     branches: list[Branch] = field(default_factory=list)  # for FSDP1 models, and going
@@ -336,18 +337,20 @@ class Study:
         models: Iterable[Constructor] = (),
         review: str = "",
         marked: bool = False,
+        once: bool = False,
     ) -> Decision:
         """Applied; with ``review``, a sentence on what may differ, it is marked for review.
 
         Args:
             marked: the proposal holds the marker, at a better place.
+            once: one marker in a file is enough.
         """
         edits = list(proposal.edits) if proposal is not None else []
         outcome = Outcome.REWRITTEN
         if review:
             outcome = Outcome.REVIEW
         if review and not marked:
-            edits.append(Mark(site.module, site.node, code, sentences(review)))
+            edits.append(Mark(site.module, site.node, code, sentences(review), once=once))
         return Decision(
             site,
             code,

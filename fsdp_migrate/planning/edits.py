@@ -185,7 +185,8 @@ class Mark(Edit):
     """The marker: a comment line above the statement that holds ``node``.
 
     ``name`` and ``together``: where a file has many names of which the same is to be said, the
-    first marker says it of all of them, ``{names}``, and the others are not written.
+    first marker says it of all of them, ``{names}``, and the others are not written; so it is with
+    two at one statement. ``once``: it is about a setting of the program, said once in a file.
     """
 
     node: ast.AST
@@ -193,6 +194,7 @@ class Mark(Edit):
     sentence: str
     name: str = ""
     together: str = ""
+    once: bool = False
 
     @property
     def comment(self) -> str:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Collection
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import Enum
 from pathlib import Path as FilePath
 
@@ -15,7 +15,7 @@ from fsdp_migrate.analysis.module import Module
 from fsdp_migrate.analysis.values import Value
 from fsdp_migrate.fsdp1 import api as fsdp1
 from fsdp_migrate.fsdp1.site import Site
-from fsdp_migrate.planning.edits import Code, Edit
+from fsdp_migrate.planning.edits import Code, Edit, Mark
 from fsdp_migrate.planning.forms import Place, Taken
 from fsdp_migrate.planning.outcome import Outcome
 from fsdp_migrate.planning.proposal import Claims, Proposal
@@ -339,6 +339,15 @@ class Decision:
     held_by: tuple[Decision, ...] = ()  # all that must be settled before it is migrated
     claims: Claims = field(default_factory=Claims)
     form: Taken | None = None  # where the site may be written in several
+
+    def with_others(self, name: str, together: str) -> Decision:
+        """Left, with a marker that may be that of other names as well: ``together`` says it of
+        ``{names}``."""
+        edits = (
+            replace(e, name=name, together=together) if isinstance(e, Mark) else e
+            for e in self.edits
+        )
+        return replace(self, edits=tuple(edits))
 
     @property
     def held(self) -> bool:

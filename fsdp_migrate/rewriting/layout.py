@@ -307,18 +307,19 @@ def _outermost_first(node: cst.CSTNode, breakable: set[cst.CSTNode] | None) -> I
 
 
 def _brackets_around(
-    node: cst.CSTNode, new: set[cst.CSTNode]
+    node: cst.CSTNode, new: set[cst.CSTNode], *, of_type: bool = False
 ) -> Iterator[cst.Call | cst.Subscript]:
-    """The user's calls and subscripts that are on one line and are given something new, the
-    outermost first."""
+    """The user's calls, and subscripts of a type, that are on one line and are given something new,
+    the outermost first."""
     if node in new:
         return
     is_call = isinstance(node, cst.Call) and bool(node.args)
-    has_brackets = is_call or isinstance(node, cst.Subscript)
+    has_brackets = is_call or (of_type and isinstance(node, cst.Subscript))
     if has_brackets and not _is_broken(node) and _holds(node, new):
         yield node  # type: ignore[misc]
+    of_type = of_type or isinstance(node, cst.Annotation)
     for child in _breakable_children(node):
-        yield from _brackets_around(child, new)
+        yield from _brackets_around(child, new, of_type=of_type)
 
 
 def _breakable_children(node: cst.CSTNode) -> Sequence[cst.CSTNode]:

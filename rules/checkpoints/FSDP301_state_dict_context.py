@@ -121,7 +121,10 @@ def decide(site: Site, study: Study) -> Decision:
     review = sharded_files.review(setting, models, study, site.module)
     if not told and setting.kind == "FULL":
         review = review or _doubt(statement, site, study)
-    return study.rewritten(site, RULE.code, message, proposal, models=models, review=review)
+    once = sharded_files.is_of_program(review)
+    return study.rewritten(
+        site, RULE.code, message, proposal, models=models, review=review, once=once
+    )
 
 
 def _is_chosen(
@@ -193,7 +196,10 @@ def _kept(site: Site, study: Study, models: Iterable[Constructor]) -> Decision:
     setting = state_dict_settings.read_setting(site.call, site.module, study)
     review = sharded_files.review(setting, models, study, site.module)
     message = "state_dict_type"
-    return study.rewritten(site, RULE.code, message, proposal, models=models, review=review)
+    once = sharded_files.is_of_program(review)
+    return study.rewritten(
+        site, RULE.code, message, proposal, models=models, review=review, once=once
+    )
 
 
 def _item(site: Site, call: ast.Call) -> tuple[ast.With | ast.AsyncWith, int] | None:

@@ -50,6 +50,8 @@ RULE = Rule(
     since="2.4",
 )
 
+TOGETHER = "{names} are used as values. Replace them together with the code that reads them."
+
 
 def decide(site: Site, study: Study) -> Decision:
     uses = state_dict_settings.config_users(site)
@@ -80,7 +82,7 @@ def decide(site: Site, study: Study) -> Decision:
     name = site.construct.owner
     if name == "StateDictType" or study.run_time_states or study.claims.kept:
         return vocabulary.import_from_support(site, name, study, RULE.code)
-    return study.left(
+    left = study.left(
         site,
         RULE.code,
         study.no_models or f"{site.construct} is used as a value",
@@ -88,6 +90,7 @@ def decide(site: Site, study: Study) -> Decision:
         models=study.every_constructor,
         unknown_state=True,
     )
+    return left if study.no_models else left.with_others(str(site.construct), TOGETHER)
 
 
 def _is_kept(use: ast.Name, site: Site, study: Study) -> bool:

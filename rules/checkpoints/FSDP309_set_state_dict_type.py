@@ -62,7 +62,15 @@ def decide(site: Site, study: Study) -> Decision:
     proposal = study.proposal()
     proposal.delete(site.module, site.statement)
     review = sharded_files.review(setting, models, study, site.module)
-    return study.rewritten(site, RULE.code, "removed", proposal, models=models, review=review)
+    return study.rewritten(
+        site,
+        RULE.code,
+        "removed",
+        proposal,
+        models=models,
+        review=review,
+        once=sharded_files.is_of_program(review),
+    )
 
 
 def _asked_for(
@@ -78,7 +86,15 @@ def _asked_for(
     proposal.claims.kept.add(call)  # these calls read its arguments
     review = sharded_files.review(setting, models, study, site.module)
     message = "removed, the calls say the kind"
-    return study.rewritten(site, RULE.code, message, proposal, models=models, review=review)
+    return study.rewritten(
+        site,
+        RULE.code,
+        message,
+        proposal,
+        models=models,
+        review=review,
+        once=sharded_files.is_of_program(review),
+    )
 
 
 def _has_parts_alone(model: ast.expr, site: Site, study: Study) -> bool:
@@ -101,4 +117,12 @@ def _kept(site: Site, study: Study, models: Iterable[Constructor]) -> Decision:
     if function == "set_state_dict_type" and isinstance(site.node, ast.Call):
         setting = state_dict_settings.read_setting(site.node, site.module, study)
         review = sharded_files.review(setting, models, study, site.module)
-    return study.rewritten(site, RULE.code, function, proposal, models=models, review=review)
+    return study.rewritten(
+        site,
+        RULE.code,
+        function,
+        proposal,
+        models=models,
+        review=review,
+        once=sharded_files.is_of_program(review),
+    )

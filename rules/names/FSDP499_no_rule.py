@@ -1,7 +1,6 @@
 """FSDP1 names that no rule knows."""
 
 import ast
-from dataclasses import replace
 
 from fsdp_migrate.families.modules import handed_classes
 from fsdp_migrate.families.names import silent_fallbacks
@@ -21,7 +20,7 @@ from fsdp_migrate.fsdp1.site import Site
 from fsdp_migrate.fsdp1.spelled_names import COMMAND
 from fsdp_migrate.planning import string_references
 from fsdp_migrate.planning.context import Study
-from fsdp_migrate.planning.edits import Mark, code
+from fsdp_migrate.planning.edits import code
 from fsdp_migrate.planning.model import Constructor, Decision
 from fsdp_migrate.planning.prose import sentences
 from fsdp_migrate.planning.rule import Rule
@@ -81,7 +80,7 @@ def decide(site: Site, study: Study) -> Decision:
             models=study.every_constructor if site.receiver is None else _concerned(site, study),
             quiet=getattr(site.reference, "attr", "") not in WHEN_REDUCED,
         )
-        return _with_others(left, replaced, REPLACED_TOGETHER)
+        return left.with_others(replaced, REPLACED_TOGETHER)
     kind, named = site.construct.kind, site.construct.name
     if kind is ConstructKind.ATTRIBUTE_BY_NAME:
         return _asked_by_name(named, site, study)
@@ -137,6 +136,7 @@ def decide(site: Site, study: Study) -> Decision:
                 message,
                 models=_concerned(site, study),
                 review=PREFETCHING,
+                once=True,
             )
         left = study.left(
             site,
@@ -147,8 +147,8 @@ def decide(site: Site, study: Study) -> Decision:
             quiet=quiet,
         )
         if flat:
-            return _with_others(left, site.construct.last, FLAT_TOGETHER)
-        return left if name in INSTEAD else _with_others(left, name, ATTRIBUTES_TOGETHER)
+            return left.with_others(site.construct.last, FLAT_TOGETHER)
+        return left if name in INSTEAD else left.with_others(name, ATTRIBUTES_TOGETHER)
     if (
         site.construct == chosen_classes.VALUE
         and study.constructors
@@ -177,19 +177,11 @@ def decide(site: Site, study: Study) -> Decision:
     plain = kind in {ConstructKind.VALUE, ConstructKind.ISINSTANCE, ConstructKind.ANNOTATION}
     if plain or not site.construct.is_private or site.construct.last in PRIVATE:
         return left
-    return _with_others(left, site.construct.last, PRIVATE_TOGETHER)
+    return left.with_others(site.construct.last, PRIVATE_TOGETHER)
 
 
 # What only says when gradients are reduced: their sum is the same.
 WHEN_REDUCED = frozenset({"no_sync"})
-
-
-def _with_others(left: Decision, name: str, together: str) -> Decision:
-    """``left``, whose marker may be that of others as well."""
-    edits = (
-        replace(e, name=name, together=together) if isinstance(e, Mark) else e for e in left.edits
-    )
-    return replace(left, edits=tuple(edits))
 
 
 # What FSDP1 keeps of the order it gathers in: when it gathers changes no number.

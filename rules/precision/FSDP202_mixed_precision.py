@@ -9,7 +9,7 @@ from fsdp_migrate.analysis.flow import access_path
 from fsdp_migrate.analysis.module import Module
 from fsdp_migrate.families.precision import norm_inputs, precision
 from fsdp_migrate.families.training_loop import hooks
-from fsdp_migrate.families.wrapping import model_contents, tables
+from fsdp_migrate.families.wrapping import model_contents, tables, unread_names
 from fsdp_migrate.families.wrapping.enclosing_models import Role, role
 from fsdp_migrate.fsdp1 import spelled_names
 from fsdp_migrate.fsdp1.construct import Construct, ConstructKind
@@ -254,9 +254,7 @@ def _lost(made: ast.AST, module: Module, study: Study) -> str:
     return WHOLE_PRECISION
 
 
-REACHES_NONE = (
-    "no FSDP model in the given paths uses this policy; its buffer_dtype, if any, is gone"
-)
+REACHES_NONE = "no FSDP model in the given paths uses this policy; its buffer_dtype is gone"
 
 
 def _unused(site: Site, study: Study) -> Decision:
@@ -285,8 +283,23 @@ def _unused(site: Site, study: Study) -> Decision:
         "MixedPrecisionPolicy",
         proposal,
         models=models,
-        review="" if _is_never_read(site) else REACHES_NONE,
+        review=REACHES_NONE if _may_be_missed(site, mixed, study) else "",
     )
+
+
+def _may_be_missed(site: Site, mixed: precision.MixedPrecision, study: Study) -> bool:
+    """Whether somebody may take a policy, and miss the dtype of buffers in it."""
+    if "buffer_dtype" not in mixed.fields or _is_never_read(site):
+        return False
+    return study.published or not _is_a_name_that_nothing_reads(site, study)
+
+
+def _is_a_name_that_nothing_reads(site: Site, study: Study) -> bool:
+    """Whether a policy has a name in its file which is not read there, nor anywhere else."""
+    match site.module.table.parents[site.expression]:
+        case ast.Assign(targets=[ast.Name(id=name)]) as made:
+            return made in site.module.source.tree.body and not unread_names.is_read(name, study)
+    return False
 
 
 def _is_never_read(site: Site) -> bool:

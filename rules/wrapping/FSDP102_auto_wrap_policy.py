@@ -66,7 +66,7 @@ def _origin(site: Site, study: Study) -> Decision:
                 spare.message,
                 proposal,
                 models=spare.constructors,
-                review=spare_policies.REVIEW,
+                review=spare_policies.review(site, study),
             )
         help = "delete it, or migrate the code that uses it together with it"
         return study.left(

@@ -48,7 +48,7 @@ def decide(site: Site, study: Study) -> Decision:
     plan.everywhere["offload_policy"] = _converted(value, plan, study)
     if not any(flags):
         return study.rewritten(site, RULE.code, "offload_policy, by which nothing is offloaded")
-    review = offloading.doubt(study)
+    review = offloading.doubt(plan.constructor, study)
     return study.rewritten(site, RULE.code, "offload_policy", review=review)
 
 

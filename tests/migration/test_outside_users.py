@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from fsdp_migrate.migration.selection import Options
 from fsdp_migrate.planning.outcome import Outcome
 from tests.helpers.migrating import migrate
 
@@ -93,3 +94,9 @@ def test_a_script_has_no_users() -> None:
     files = {"tricks.py": ADAPTER, "benchmarks.py": MODEL}
     result, _ = migrate(files)
     assert all("users" not in d.help for d in result.decisions)
+
+
+def test_a_program_that_nobody_can_install_has_no_users() -> None:
+    result, after = migrate(LIBRARY, Options(published=False))
+    assert "fully_shard(net)" in after["benchmarks.py"]
+    assert not any("users" in d.help for d in result.decisions)

@@ -163,3 +163,17 @@ def wrap(model, configuration):
         "        else OffloadPolicy()\n"
         "    )\n"
     ) in after["a.py"]
+
+
+def test_what_is_assigned_is_broken_and_not_what_it_is_assigned_to() -> None:
+    text = """\
+import torch
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP, MixedPrecision
+
+def wrap(model, configuration):
+    found = {}
+    found["mixed_precision"] = MixedPrecision(torch.bfloat16, torch.float32)
+    return FSDP(model, use_orig_params=True, **found)
+"""
+    _, after = migrate({"a.py": text}, Options(line_length=79))
+    assert '    found["mp_policy"] = MixedPrecisionPolicy(\n' in after["a.py"]

@@ -52,11 +52,21 @@ def main(net, args):
         ("dist.init_process_group(backend=None)", "True", 0),
         ('dist.init_process_group("gloo")', "True", 0),
         ('dist.init_process_group("cpu:gloo,cuda:nccl")', "True", 0),
+        ('dist.init_process_group(f"cpu:gloo,{args.kind}:nccl")', "True", 0),
+        ('dist.init_process_group(f"{args.kind}:nccl")', "True", 1),
         ('dist.init_process_group("nccl")', "False", 0),
     ],
 )
 def test_offloading_needs_a_backend_for_cpus(init: str, flag: str, number: int) -> None:
     assert markers(OFFLOADS.format(init=init, flag=flag), "FSDP115") == number
+
+
+def test_a_file_has_the_process_groups_that_it_makes() -> None:
+    ours = OFFLOADS.format(init='dist.init_process_group("cpu:gloo,cuda:nccl")', flag="True")
+    other = 'import torch.distributed as dist\n\ndist.init_process_group("nccl")\n'
+    for first, number in ((ours, 0), (ours.replace("    dist.init", "    # dist.init"), 1)):
+        _, after = migrate({"example.py": HEAD + first, "other.py": HEAD + other})
+        assert after["example.py"].count("TODO(fsdp-migrate FSDP115)") == number
 
 
 # -- ignored modules ------------------------------------------------------------------------------
@@ -343,3 +353,116 @@ def test_names_that_something_else_is_said_of_have_markers_of_their_own() -> Non
     _, after = migrate({"example.py": PRIVATE.format(names=", ".join(names), uses=uses)})
     assert after["example.py"].count("TODO(fsdp-migrate") == 2
     assert "_lazy_init is private to FSDP1" in after["example.py"]
+
+
+# -- said once, and of several names ---------------------------------------------------------------
+
+SAVES = """\
+from torch.distributed.fsdp import StateDictType
+
+KINDS = ["FULL_STATE_DICT", "LOCAL_STATE_DICT"]
+model = FSDP(torch.nn.Linear(2, 2), use_orig_params=True)
+
+
+def save(kind, path):
+    with FSDP.state_dict_type(model, StateDictType[kind]):
+        torch.save(model.state_dict(), path)
+
+
+def load(kind, path):
+    with FSDP.state_dict_type(model, StateDictType[kind]):
+        model.load_state_dict(torch.load(path))
+"""
+
+
+def test_a_setting_of_the_program_is_judged_once_in_a_file() -> None:
+    _, after = migrate({"example.py": HEAD + SAVES})
+    assert after["example.py"].count("Where the kind is LOCAL_STATE_DICT") == 1
+    both = {"example.py": HEAD + SAVES, "more.py": HEAD + SAVES}
+    assert sum(t.count("Where the kind is LOCAL") for t in migrate(both)[1].values()) == 2
+
+
+def test_each_place_of_a_kind_that_the_program_names_has_its_own() -> None:
+    named = SAVES.replace("StateDictType[kind]", "StateDictType.LOCAL_STATE_DICT")
+    _, after = migrate({"example.py": HEAD + named})
+    assert after["example.py"].count("holds its shard of every parameter") == 2
+
+
+QUOTED = """\
+from typing import Union
+
+model = FSDP(torch.nn.Linear(2, 2), use_orig_params=True)
+
+
+class Settings:
+    one: Union["torch.distributed.fsdp.ShardingStrategy", "torch.distributed.fsdp.StateDictType"]
+"""
+
+
+def test_one_marker_for_the_names_in_a_statement() -> None:
+    assert markers(QUOTED, "FSDP404") == 1
+    _, after = migrate({"example.py": HEAD + QUOTED})
+    assert "FSDP2 has none of ShardingStrategy and StateDictType." in after["example.py"]
+    apart = QUOTED.replace('", "', '"]\n    two: Union["')
+    assert markers(apart, "FSDP404") == 2
+
+
+# -- what nothing uses -----------------------------------------------------------------------------
+
+POLICIES = """\
+spare = MixedPrecision(param_dtype=torch.bfloat16{buffers})
+
+
+def build(model):
+    return FSDP(model)
+"""
+BUFFERS = ", buffer_dtype=torch.bfloat16"
+
+
+@pytest.mark.parametrize(
+    ("buffers", "more", "published", "number"),
+    [
+        (BUFFERS, "", True, 1),
+        ("", "", True, 0),  # nothing of it is lost
+        (BUFFERS, "", False, 0),
+        (BUFFERS, "print(spare)\n", False, 1),
+        (BUFFERS, "print(getattr(build, 'spare'))\n", False, 1),
+    ],
+)
+def test_policies_that_no_model_has(buffers: str, more: str, published: bool, number: int) -> None:
+    source = HEAD + POLICIES.format(buffers=buffers) + more
+    _, after = migrate({"example.py": source}, Options(published=published))
+    assert after["example.py"].count("TODO(fsdp-migrate FSDP202)") == number
+    assert "MixedPrecisionPolicy" in after["example.py"]
+
+
+# -- parameters that move --------------------------------------------------------------------------
+
+MOVES = """\
+def train(net, batches, device):
+    model = FSDP(net, use_orig_params=True)
+    model.eval()
+    with torch.no_grad():
+        model(batches[0])
+    for p in model.parameters():
+        {write}
+    model.train()
+    model(batches[1]).sum().backward()
+"""
+LATE = "After an evaluation"
+
+
+@pytest.mark.parametrize(
+    ("write", "number"),
+    [
+        ("p.data = p.data.to(device, non_blocking=True)", 0),
+        ("p.data = p.data.cpu()", 0),
+        ("p.data = p.to('cpu')", 0),
+        ("p.data = p.data * 2", 1),
+        ("p.data = p.data.cpu(); p.data.mul_(2)", 1),
+        ("p.data = other.data.cpu()", 1),
+    ],
+)
+def test_parameters_that_only_move_keep_their_values(write: str, number: int) -> None:
+    _, after = migrate({"example.py": HEAD + MOVES.format(write=write)})
+    assert after["example.py"].count(LATE) == number

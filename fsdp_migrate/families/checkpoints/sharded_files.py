@@ -45,6 +45,11 @@ def review(setting: Setting, models: Iterable[Constructor], study: Study, module
     return OTHERS if known[island] or are_torchs(module, study) else ""
 
 
+def is_of_program(review: str) -> bool:
+    """Whether what there is to judge is a setting of the program rather than a place in it."""
+    return review.endswith(LOCAL) and review != LOCAL
+
+
 def are_torchs(module: Module, study: Study) -> bool:
     """Whether the project around a file reads or writes files with ``torch``, and none with DCP."""
     known = study.cache(_known_files)

@@ -13,6 +13,7 @@ from fsdp_migrate.planning.model import Decision
 from fsdp_migrate.syntax import string_annotations
 
 RULE = "FSDP404"
+TOGETHER = "FSDP2 has none of {names}. Name what the annotated code takes now."
 
 
 NEW_NAMES = {FSDP: "FSDPModule", "MixedPrecision": "MixedPrecisionPolicy"}
@@ -37,12 +38,13 @@ def decide_quoted_annotation(site: Site, study: Study) -> Decision:
     if others or not models or not text.isascii() or "\n" in text:
         missing = without_mark(others[0]) if others else ""
         reason = f"FSDP2 has no {missing}" if models and others else study.no_models
-        return study.left(
+        left = study.left(
             site,
             RULE,
             reason or "the annotation is not plain text",
             "name what the annotated code takes now",
         )
+        return left.with_others(missing, TOGETHER) if models and others else left
     proposal = study.proposal()
     for node, old in sorted(found, key=lambda item: -item[0].col_offset):
         package, new = TYPES[old]

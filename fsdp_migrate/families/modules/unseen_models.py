@@ -112,7 +112,8 @@ def _is_wrapped_later(node: ast.expr, module: Module, study: Study) -> bool:
 
 def decide_unseen(site: Site, study: Study, rule: str) -> Decision:
     models = frozenset(c for c in study.constructors.values() if c.module is site.module)
-    review = REVIEWS[site.construct]
+    dropped = isinstance(site.module.table.parents[site.node], ast.Expr)
+    review = "" if site.construct == STATE and dropped else REVIEWS[site.construct]
     return study.rewritten(site, rule, "kept", models=models, review=review)
 
 

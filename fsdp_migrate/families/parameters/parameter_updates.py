@@ -9,7 +9,11 @@ import ast
 import itertools
 
 from fsdp_migrate.analysis.module import Module
-from fsdp_migrate.families.parameters.parameter_loops import METHODS, changes_in_place
+from fsdp_migrate.families.parameters.parameter_loops import (
+    METHODS,
+    changes_in_place,
+    data_assignments,
+)
 from fsdp_migrate.families.parameters.parameter_owners import (
     model_of,
     models_concerned,
@@ -99,7 +103,9 @@ def decide_update(site: Site, study: Study) -> Decision:
     review = ""
     of_each = [sharded(m, site.module, study) for m in looped.values()]
     alike = any(a & b for a, b in itertools.combinations(of_each, 2))  # which of them is trained?
-    if alike or any(found and found.isdisjoint(trained_models(study)) for found in changed):
+    if _only_moves(site):
+        pass
+    elif alike or any(found and found.isdisjoint(trained_models(study)) for found in changed):
         review = STALE
     elif may_be_evaluated(frozenset().union(*changed), study) and not _was_trained(site, study):
         review = LATE
@@ -118,6 +124,37 @@ def _mixes_with_plain(site: Site, models: frozenset[Constructor], study: Study) 
         and not sharded(method.value, site.module, study)
         for node in walk(site.expression)
     )
+
+
+def _only_moves(site: Site) -> bool:
+    """Whether a loop gives parameters their own values, on another device, and nothing else:
+    ``p.data = p.data.to(device)``."""
+    loop = site.module.table.parents[site.expression]
+    assert isinstance(loop, (ast.For, ast.AsyncFor))
+    nodes = [node for part in loop.body for node in walk(part)]
+    methods = [node.func for node in nodes if isinstance(node, ast.Call)]
+    if any(isinstance(m, ast.Attribute) and m.attr.endswith("_") for m in methods):
+        return False
+    assigned = list(data_assignments(loop))
+    return bool(assigned) and all(
+        isinstance(statement, ast.Assign) and _is_moved(statement.value, owner)
+        for statement, owner in assigned
+    )
+
+
+def _is_moved(value: ast.expr, owner: ast.expr) -> bool:
+    """Whether a value is ``owner`` on another device, in the dtype that it has."""
+    match value:
+        case ast.Call(func=ast.Attribute(value=moved, attr="cpu" | "cuda")):
+            pass
+        case ast.Call(func=ast.Attribute(value=moved, attr="to"), args=[device]) if isinstance(
+            device, ast.Constant
+        ) or "device" in ast.unparse(device):
+            if any(keyword.arg != "non_blocking" for keyword in value.keywords):
+                return False
+        case _:
+            return False
+    return ast.unparse(moved).removesuffix(".data") == ast.unparse(owner)
 
 
 def _was_trained(site: Site, study: Study) -> bool:

@@ -68,15 +68,16 @@ def may_offload(constructor: Constructor, study: Study) -> bool:
     return any(each is not False for each in flags)
 
 
-def doubt(study: Study) -> str:
+def doubt(constructor: Constructor, study: Study) -> str:
     """What has to be judged of models whose parameters are on the CPU: a process group of the
-    project may be made for other devices alone."""
+    project may be made for other devices alone. A file that makes its groups itself has those."""
     found = [
         (call, module)
         for module in study.project.modules
         if module.mentions(INIT)
         for call in module.table.calls_by_name.named(INIT)
     ]
+    found = [each for each in found if each[1] is constructor.module] or found
     lacks = not found or any(_names_other_devices(call, module, study) for call, module in found)
     return NEEDS_CPU_BACKEND if lacks else ""
 
@@ -85,5 +86,8 @@ def _names_other_devices(call: ast.Call, module: Module, study: Study) -> bool:
     named = [k.value for k in call.keywords if k.arg == "backend"] or call.args[:1]
     if not named:  # then there is one for each kind of device
         return any(keyword.arg is None for keyword in call.keywords)
+    if isinstance(named[0], ast.JoinedStr):  # f"cpu:gloo,{device}:{backend}"
+        texts = [each.value for each in named[0].values if isinstance(each, ast.Constant)]
+        return not any("cpu:" in str(text) for text in texts)
     backends = {v.value if isinstance(v, Constant) else "" for v in study.values(named[0], module)}
     return not all(b is None or "cpu:" in str(b) or b in {"gloo", "mpi"} for b in backends)

@@ -246,7 +246,7 @@ def arguments(
 def _doubt(argument: str, constructor: Constructor, study: Study) -> str:
     """What has to be judged of an argument that ``shard`` takes, as if it were written out."""
     if argument == "cpu_offload" and offloading.may_offload(constructor, study):
-        return offloading.doubt(study)
+        return offloading.doubt(constructor, study)
     if argument == "sharding_strategy":
         if constructor.has("device_mesh") or constructor.has("process_group"):
             return ""  # it shards over them

@@ -9,7 +9,8 @@ from __future__ import annotations
 import ast
 from typing import NamedTuple
 
-from fsdp_migrate.families.wrapping import policies, policy_loops
+from fsdp_migrate.families.wrapping import policies, policy_loops, unread_names
+from fsdp_migrate.fsdp1.references import enclosing_function
 from fsdp_migrate.fsdp1.site import Site
 from fsdp_migrate.planning.context import Study
 from fsdp_migrate.planning.edits import Code
@@ -51,6 +52,14 @@ def like_others(site: Site, study: Study) -> Spare | None:
     message = others[0].message
     new = policy_loops.written_in(message, found[0])
     return Spare(new, message, frozenset().union(*(each.constructors for each in others)))
+
+
+def review(site: Site, study: Study) -> str:
+    """What there is to judge where the function may be for others, or is called by another name."""
+    function = enclosing_function(site.module, site.node)
+    name = getattr(function, "name", "")
+    is_spare = bool(name) and not study.published and not unread_names.is_read(name, study)
+    return "" if is_spare else REVIEW
 
 
 def _is_returned(node: ast.expr, site: Site) -> bool:
