@@ -6,7 +6,7 @@ import ast
 import builtins
 import keyword
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 from fsdp_migrate.analysis.module import Module
@@ -59,6 +59,8 @@ class Namer:
     taken: dict[Scope, set[str]] = field(default_factory=lambda: defaultdict(set))
     imported: dict[tuple[Module, str, Scope], str] = field(default_factory=dict)
     loops: dict[Scope, set[str]] = field(default_factory=lambda: defaultdict(set))
+    passed: dict[tuple[Scope, str], set[ast.AST]] = field(default_factory=lambda: defaultdict(set))
+    kept: dict[tuple[Scope, str], list[ast.AST]] = field(default_factory=lambda: defaultdict(list))
 
     def fresh(self, module: Module, scopes: Sequence[Scope], wanted: str) -> str:
         """``wanted``, or ``wanted_2`` and so on, unused in some scopes and what they can see."""
@@ -77,6 +79,26 @@ class Namer:
         for scope in scopes:
             self.loops[scope].add(name)
         return name
+
+    def passing(self, module: Module, near: ast.AST, wanted: str) -> str:
+        """As :meth:`fresh`, for a name that only the code beside one statement reads: what is
+        written beside a later one may bind it anew."""
+        table = module.table
+        scope, statement = table.scope_of(near).home(), table.statement(near)
+        holders = self.passed[scope, wanted]
+        lines = [getattr(holder, "lineno", 0) for holder in holders]
+        free = max(lines, default=0) < statement.lineno
+        kept = [k for k in self.kept[scope, wanted] if not _exclude_each_other(k, near, module)]
+        if not holders or not free or kept:
+            name = self.fresh(module, [scope], wanted)
+            if name != wanted:
+                return name
+        holders.add(statement)
+        return wanted
+
+    def keep(self, module: Module, near: ast.AST, name: str) -> None:
+        """Let a passing name have its value wherever it runs after the statement of ``near``."""
+        self.kept[module.table.scope_of(near).home(), name].append(near)
 
     def _used(self, module: Module, scope: Scope, name: str) -> bool:
         if keyword.iskeyword(name) or hasattr(builtins, name) or name in self.taken[scope]:
@@ -129,6 +151,21 @@ class Namer:
             number += 1
         self.imported[module, key, scope] = known
         return known
+
+
+def _exclude_each_other(one: ast.AST, other: ast.AST, module: Module) -> bool:
+    """Whether two places are in the two branches of one ``if``."""
+    around = dict(_branches(one, module))
+    return any(around.get(node, inner) != inner for node, inner in _branches(other, module))
+
+
+def _branches(node: ast.AST, module: Module) -> Iterator[tuple[ast.If, bool]]:
+    """The ``if`` statements around a node, and whether it is where they do not hold."""
+    inner = node
+    for parent in module.table.ancestors(node):
+        if isinstance(parent, ast.If):
+            yield parent, inner in parent.orelse
+        inner = parent
 
 
 def _is_free(module: Module, scope: Scope, name: str, qualified: str) -> bool:

@@ -10,7 +10,16 @@ import libcst as cst
 from fsdp_migrate.syntax.kinds import of_kind
 
 Line = cst.SimpleStatementLine | cst.BaseCompoundStatement
-Breakable = cst.Call | cst.Dict | cst.IfExp | cst.List | cst.ListComp | cst.SetComp | cst.Tuple
+Breakable = (
+    cst.Call
+    | cst.Dict
+    | cst.DictComp
+    | cst.IfExp
+    | cst.List
+    | cst.ListComp
+    | cst.SetComp
+    | cst.Tuple
+)
 
 
 def fit(
@@ -117,15 +126,16 @@ def fit_line(
 ) -> cst.SimpleStatementLine:
     """Explode calls and displays, outermost first, until every line fits or nothing is left.
 
-    Of the user's own lines only the new expressions, which are ``breakable``, are exploded; a call
-    around them has its arguments on a line of their own if that is enough.
+    Of the user's own lines only the new expressions, which are ``breakable``, are exploded, and
+    what is around them; a call around them has its arguments on a line of their own if that is
+    enough.
     """
     if _too_wide(node, module, indent, limit):
         wrapped = _in_parentheses(node, module.default_indent)
         if wrapped is not None and not _too_wide(wrapped, module, indent, limit):
             return wrapped
     widths = widths_above(limit, node, module, indent)
-    for outer in _calls_around(node, breakable or set()) if widths else ():
+    for outer in _around(node, breakable or set()) if widths else ():
         moved = _arguments_on_one_line(
             outer, module.default_indent, _indent_at(outer, node, module)
         )
@@ -133,6 +143,8 @@ def fit_line(
             fitted := _replaced(node, outer, moved), module, indent, limit
         ):
             return fitted
+    if breakable is not None:
+        breakable = breakable | set(_around(node, breakable))
     while widths:
         for target in _outermost_first(node, breakable):
             swap = _narrowest(target, node, breakable, module, indent, limit)
@@ -277,14 +289,15 @@ def _outermost_first(node: cst.CSTNode, breakable: set[cst.CSTNode] | None) -> I
         queue += [(child, ours) for child in _breakable_children(current)]
 
 
-def _calls_around(node: cst.CSTNode, new: set[cst.CSTNode]) -> Iterator[cst.Call]:
-    """The user's calls that are on one line and are given something new, the outermost first."""
+def _around(node: cst.CSTNode, new: set[cst.CSTNode]) -> Iterator[Breakable]:
+    """The user's calls and displays that are on one line and are given something new, the outermost
+    first."""
     if node in new:
         return
-    if isinstance(node, cst.Call) and node.args and not _is_broken(node) and _holds(node, new):
-        yield node
+    if _is_breakable(node) and not _is_broken(node) and _holds(node, new):
+        yield node  # type: ignore[misc]
     for child in _breakable_children(node):
-        yield from _calls_around(child, new)
+        yield from _around(child, new)
 
 
 def _breakable_children(node: cst.CSTNode) -> Sequence[cst.CSTNode]:
@@ -305,14 +318,14 @@ def _is_breakable(node: cst.CSTNode) -> bool:
         return bool(node.elements)
     if isinstance(node, cst.Tuple):
         return len(node.elements) > 1 and len(node.lpar) == 1
-    return isinstance(node, (cst.ListComp, cst.SetComp))
+    return isinstance(node, (cst.DictComp, cst.ListComp, cst.SetComp))
 
 
 def _is_broken(node: cst.CSTNode) -> bool:
     opening: cst.CSTNode | None = None
     if isinstance(node, cst.Call):
         opening = node.whitespace_before_args
-    elif isinstance(node, (cst.Dict, cst.SetComp)):
+    elif isinstance(node, (cst.Dict, cst.DictComp, cst.SetComp)):
         opening = node.lbrace.whitespace_after
     elif isinstance(node, (cst.List, cst.ListComp)):
         opening = node.lbracket.whitespace_after
@@ -331,7 +344,7 @@ def explode(node: Breakable, unit: str, base: str) -> Breakable:
             comma=cst.Comma(whitespace_after=closing), whitespace_after_arg=_NO_SPACE
         )
         return node.with_changes(args=args, whitespace_before_args=inner)
-    if isinstance(node, (cst.ListComp, cst.SetComp)):
+    if isinstance(node, (cst.DictComp, cst.ListComp, cst.SetComp)):
         return _explode_comprehension(node, inner, closing)
     if isinstance(node, cst.IfExp):
         return node.with_changes(
@@ -354,10 +367,10 @@ def explode(node: Breakable, unit: str, base: str) -> Breakable:
 
 
 def _explode_comprehension(
-    node: cst.ListComp | cst.SetComp,
+    node: cst.DictComp | cst.ListComp | cst.SetComp,
     inner: cst.ParenthesizedWhitespace,
     closing: cst.ParenthesizedWhitespace,
-) -> cst.ListComp | cst.SetComp:
+) -> cst.DictComp | cst.ListComp | cst.SetComp:
     """The element, each ``for`` and each ``if`` on a line of its own."""
     loops = [node.for_in]
     while loops[-1].inner_for_in is not None:
@@ -369,7 +382,7 @@ def _explode_comprehension(
             ifs=[test.with_changes(whitespace_before=inner) for test in loop.ifs],
             inner_for_in=broken,
         )
-    if isinstance(node, cst.SetComp):
+    if isinstance(node, (cst.DictComp, cst.SetComp)):
         return node.with_changes(
             for_in=broken,
             lbrace=node.lbrace.with_changes(whitespace_after=inner),
