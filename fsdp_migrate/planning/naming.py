@@ -6,7 +6,7 @@ import ast
 import builtins
 import keyword
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from fsdp_migrate.analysis.module import Module
@@ -14,6 +14,7 @@ from fsdp_migrate.fsdp1.api import same_names
 from fsdp_migrate.planning.edits import Import
 from fsdp_migrate.syntax.kinds import of_kind
 from fsdp_migrate.syntax.scopes import Scope
+from fsdp_migrate.syntax.trees import block_of
 
 # Submodules that ``import torch`` alone makes available as attributes.
 _LOADED_WITH_TORCH = frozenset(
@@ -88,7 +89,7 @@ class Namer:
         holders = self.passed[scope, wanted]
         lines = [getattr(holder, "lineno", 0) for holder in holders]
         free = max(lines, default=0) < statement.lineno
-        kept = [k for k in self.kept[scope, wanted] if not _exclude_each_other(k, near, module)]
+        kept = any(_follows(near, each, module) for each in self.kept[scope, wanted])
         if not holders or not free or kept:
             name = self.fresh(module, [scope], wanted)
             if name != wanted:
@@ -97,7 +98,7 @@ class Namer:
         return wanted
 
     def keep(self, module: Module, near: ast.AST, name: str) -> None:
-        """Let a passing name have its value wherever it runs after the statement of ``near``."""
+        """Let a passing name have its value for the statements that follow that of ``near``."""
         self.kept[module.table.scope_of(near).home(), name].append(near)
 
     def _used(self, module: Module, scope: Scope, name: str) -> bool:
@@ -153,19 +154,11 @@ class Namer:
         return known
 
 
-def _exclude_each_other(one: ast.AST, other: ast.AST, module: Module) -> bool:
-    """Whether two places are in the two branches of one ``if``."""
-    around = dict(_branches(one, module))
-    return any(around.get(node, inner) != inner for node, inner in _branches(other, module))
-
-
-def _branches(node: ast.AST, module: Module) -> Iterator[tuple[ast.If, bool]]:
-    """The ``if`` statements around a node, and whether it is where they do not hold."""
-    inner = node
-    for parent in module.table.ancestors(node):
-        if isinstance(parent, ast.If):
-            yield parent, inner in parent.orelse
-        inner = parent
+def _follows(near: ast.AST, kept: ast.AST, module: Module) -> bool:
+    """Whether a place is in the run of statements that a kept value is for, or inside of one."""
+    statement = module.table.statement(kept)
+    block = block_of(module.table.parents[statement], statement)
+    return any(node in block for node in (near, *module.table.ancestors(near)))
 
 
 def _is_free(module: Module, scope: Scope, name: str, qualified: str) -> bool:

@@ -65,6 +65,15 @@ def test_a_name_that_is_shared_is_not_taken_over() -> None:
     assert "fully_shard(teacher, mesh=mesh)" in after
 
 
+def test_what_a_branch_shares_ends_with_it() -> None:
+    cpu = 'device_id=torch.device("cpu")'
+    whole = f"    teacher = FSDP(teacher, {cpu}, sharding_strategy=ShardingStrategy.NO_SHARD)\n"
+    source = TWO.format(body=ELSE, further="").replace("    return", f"{whole}    return")
+    after = emitted(source.replace("import Fully", "import ShardingStrategy, Fully"))
+    assert after.count(" mesh = init_device_mesh(") == 3
+    assert "fully_shard(teacher, mesh=mesh)" in after
+
+
 def test_models_of_one_statement_have_names_of_their_own() -> None:
     after = emitted(TWO.format(body=ON_ONE_LINE, further=""))
     assert "fully_shard(net, mesh=mesh)" in after
