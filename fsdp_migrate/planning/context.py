@@ -198,6 +198,7 @@ class Study:
         """Remember that the code emitted for ``constructor`` binds ``name`` to ``value``."""
         if constructor.maker is None:  # it may stand in the function that makes the arguments
             self._made.append((constructor, value.preview(), name))
+            self.namer.keep(constructor.module, constructor.reference, name)
 
     def made_before(self, constructor: Constructor, value: Code) -> str:
         """The name that an earlier constructor bound to ``value`` where it surely ran before.

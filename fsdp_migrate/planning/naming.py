@@ -14,6 +14,7 @@ from fsdp_migrate.fsdp1.api import same_names
 from fsdp_migrate.planning.edits import Import
 from fsdp_migrate.syntax.kinds import of_kind
 from fsdp_migrate.syntax.scopes import Scope
+from fsdp_migrate.syntax.trees import block_of
 
 # Submodules that ``import torch`` alone makes available as attributes.
 _LOADED_WITH_TORCH = frozenset(
@@ -59,6 +60,8 @@ class Namer:
     taken: dict[Scope, set[str]] = field(default_factory=lambda: defaultdict(set))
     imported: dict[tuple[Module, str, Scope], str] = field(default_factory=dict)
     loops: dict[Scope, set[str]] = field(default_factory=lambda: defaultdict(set))
+    passed: dict[tuple[Scope, str], set[ast.AST]] = field(default_factory=lambda: defaultdict(set))
+    kept: dict[tuple[Scope, str], list[ast.AST]] = field(default_factory=lambda: defaultdict(list))
 
     def fresh(self, module: Module, scopes: Sequence[Scope], wanted: str) -> str:
         """``wanted``, or ``wanted_2`` and so on, unused in some scopes and what they can see."""
@@ -77,6 +80,26 @@ class Namer:
         for scope in scopes:
             self.loops[scope].add(name)
         return name
+
+    def passing(self, module: Module, near: ast.AST, wanted: str) -> str:
+        """As :meth:`fresh`, for a name that only the code beside one statement reads: what is
+        written beside a later one may bind it anew."""
+        table = module.table
+        scope, statement = table.scope_of(near).home(), table.statement(near)
+        holders = self.passed[scope, wanted]
+        lines = [getattr(holder, "lineno", 0) for holder in holders]
+        free = max(lines, default=0) < statement.lineno
+        kept = any(_follows(near, each, module) for each in self.kept[scope, wanted])
+        if not holders or not free or kept:
+            name = self.fresh(module, [scope], wanted)
+            if name != wanted:
+                return name
+        holders.add(statement)
+        return wanted
+
+    def keep(self, module: Module, near: ast.AST, name: str) -> None:
+        """Let a passing name have its value for the statements that follow that of ``near``."""
+        self.kept[module.table.scope_of(near).home(), name].append(near)
 
     def _used(self, module: Module, scope: Scope, name: str) -> bool:
         if keyword.iskeyword(name) or hasattr(builtins, name) or name in self.taken[scope]:
@@ -129,6 +152,13 @@ class Namer:
             number += 1
         self.imported[module, key, scope] = known
         return known
+
+
+def _follows(near: ast.AST, kept: ast.AST, module: Module) -> bool:
+    """Whether a place is in the run of statements that a kept value is for, or inside of one."""
+    statement = module.table.statement(kept)
+    block = block_of(module.table.parents[statement], statement)
+    return any(node in block for node in (near, *module.table.ancestors(near)))
 
 
 def _is_free(module: Module, scope: Scope, name: str, qualified: str) -> bool:

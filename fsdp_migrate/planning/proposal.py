@@ -169,8 +169,11 @@ class Proposal:
         *,
         loop: bool = False,
         also: ast.AST | None = None,
+        passing: bool = False,
     ) -> str:
         """A name that is free at ``near``, and at a second place."""
+        if passing:
+            return self.namer.passing(module, near, wanted)
         give = self.namer.loop if loop else self.namer.fresh
         places = [near] if also is None else [near, also]
         return give(module, [module.table.scope_of(place).home() for place in places], wanted)

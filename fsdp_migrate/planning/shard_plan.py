@@ -27,6 +27,22 @@ IN_PLACE_METHODS = frozenset(
     {"to", "cuda", "cpu", "half", "bfloat16", "float", "double", "train", "eval", "requires_grad_"}
 )
 LOOP_VARIABLES = frozenset({"module", "buffer", "layer", "name", "parameter", "tensor"})
+# Names that nothing reads once a model is sharded: the next model's code may bind them anew.
+PASSING_NAMES = frozenset(
+    {
+        "attributes",
+        "batch_norm_policy",
+        "buffer_dtype",
+        "fsdp_kwargs",
+        "full_state",
+        "mesh",
+        "mp_policy",
+        "offload_policy",
+        "reshard_after_forward",
+        "root_mp_policy",
+        "units",
+    }
+)
 DCP = "torch.distributed.checkpoint.state_dict"
 
 
@@ -127,8 +143,10 @@ class ShardPlan:
             dictionary = self.constructor.dictionary
             made = dictionary is not None and dictionary.function is not None
             also = present(dictionary).statement if made else None  # it may be bound there
-            loop = wanted in LOOP_VARIABLES
-            self.names[wanted] = self.proposal.fresh(module, call, wanted, loop=loop, also=also)
+            passing = wanted in PASSING_NAMES and not made and not self.constructor.is_function
+            self.names[wanted] = self.proposal.fresh(
+                module, call, wanted, loop=wanted in LOOP_VARIABLES, also=also, passing=passing
+            )
         return self.names[wanted]
 
     def _fresh_elsewhere(self, wanted: str, module: Module) -> str:

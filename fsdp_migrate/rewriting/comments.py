@@ -35,14 +35,15 @@ def placeholder(leading: Sequence[cst.EmptyLine] = ()) -> cst.SimpleStatementLin
 
 
 def leave(leading: Sequence[cst.EmptyLine], *, about_it: bool = True) -> list[Line]:
-    """What a removed statement leaves behind: comments above it, for the next statement.
+    """What a removed statement leaves behind for the next statement: comments above it, or the
+    empty lines that part its paragraph from the one before.
 
     With ``about_it``, a comment right above the statement was about it and goes with it.
     """
     kept = list(leading)
     while about_it and kept and kept[-1].comment is not None:
         kept.pop()
-    return [placeholder(kept)] if any(line.comment is not None for line in kept) else []
+    return [placeholder(kept)] if kept else []
 
 
 def head_paragraph(leading: Sequence[cst.EmptyLine]) -> bool:
@@ -52,20 +53,38 @@ def head_paragraph(leading: Sequence[cst.EmptyLine]) -> bool:
 
 
 def hand_down(block: Block) -> Block:
-    """Give the comments of removed statements to the statements that follow them."""
+    """Give what removed statements left behind to the statements that follow them."""
     body: list[cst.BaseStatement] = []
     waiting: list[cst.EmptyLine] = []
     for statement in block.body:
         if _is_placeholder(statement):
-            waiting += leading_lines(statement)
+            waiting = _together(waiting, leading_lines(statement))
         elif waiting:
-            body.append(put_above(waiting, statement))
+            needed = _has_comments(waiting) or not _begins_apart(leading_lines(statement))
+            body.append(put_above(waiting, statement) if needed else statement)
             waiting = []
         else:
             body.append(statement)
     if len(body) == len(block.body) and not waiting:
         return block
-    return block.with_changes(body=body, footer=[*waiting, *block.footer])
+    footer = [*(waiting if _has_comments(waiting) else ()), *block.footer]
+    return block.with_changes(body=body, footer=footer)
+
+
+def _together(waiting: list[cst.EmptyLine], left: Sequence[cst.EmptyLine]) -> list[cst.EmptyLine]:
+    """What two removed statements left behind: comments of both, but empty lines of one."""
+    if not _has_comments(waiting):
+        return list(left) if _begins_apart(left) else [*waiting, *left]
+    return [*waiting, *left] if _has_comments(left) else waiting
+
+
+def _has_comments(leading: Iterable[cst.EmptyLine]) -> bool:
+    return any(line.comment is not None for line in leading)
+
+
+def _begins_apart(leading: Sequence[cst.EmptyLine]) -> bool:
+    """Whether an empty line parts a statement, or its comments, from the statement before."""
+    return bool(leading) and leading[0].comment is None
 
 
 def _is_placeholder(statement: cst.CSTNode) -> bool:

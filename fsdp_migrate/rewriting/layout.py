@@ -13,7 +13,16 @@ from fsdp_migrate.syntax.kinds import of_kind
 
 Line = cst.SimpleStatementLine | cst.BaseCompoundStatement
 SomeLine = TypeVar("SomeLine", bound=Line)
-Breakable = cst.Call | cst.Dict | cst.IfExp | cst.List | cst.ListComp | cst.SetComp | cst.Tuple
+Breakable = (
+    cst.Call
+    | cst.Dict
+    | cst.DictComp
+    | cst.IfExp
+    | cst.List
+    | cst.ListComp
+    | cst.SetComp
+    | cst.Tuple
+)
 Bracketed = Breakable | cst.Subscript
 
 
@@ -122,21 +131,24 @@ def fit_line(
 ) -> SomeLine:
     """Explode calls and displays, outermost first, until every line fits or nothing is left.
 
-    Of the user's own lines only the new expressions, which are ``breakable``, are exploded; a call
-    around them has its arguments on a line of their own if that is enough. Lines of the ``own``
-    widths are the author's, who wrote them too wide. A compound statement has no body here.
+    Of the user's own lines only the new expressions, which are ``breakable``, are exploded, and
+    what is around them; a call around them has its arguments on a line of their own if that is
+    enough. Lines of the ``own`` widths are the author's, who wrote them too wide. A compound
+    statement has no body here.
     """
     widths = widths_above(limit, node, module, indent)
     if widths and isinstance(node, cst.SimpleStatementLine):
         wrapped = _in_parentheses(node, module.default_indent)
         if wrapped is not None and not widths_above(limit, wrapped, module, indent):
             return of_kind(wrapped, type(node))
-    for outer in _brackets_around(node, breakable or set()) if widths else ():
+    for outer in _around(node, breakable or set()) if widths else ():
         moved = _inside_on_one_line(outer, module.default_indent, _indent_at(outer, node, module))
         if moved is not None:
             fitted = _replaced(node, outer, moved)
             if Counter(widths_above(limit, fitted, module, indent)) <= Counter(own):
                 return fitted
+    if breakable is not None:
+        breakable = breakable | set(_around(node, breakable))
     while widths:
         for target in _outermost_first(node, breakable):
             swap = _narrowest(target, node, breakable, module, indent, limit)
@@ -306,20 +318,22 @@ def _outermost_first(node: cst.CSTNode, breakable: set[cst.CSTNode] | None) -> I
         queue += [(child, ours) for child in _breakable_children(current)]
 
 
-def _brackets_around(
+def _around(
     node: cst.CSTNode, new: set[cst.CSTNode], *, of_type: bool = False
-) -> Iterator[cst.Call | cst.Subscript]:
-    """The user's calls, and subscripts of a type, that are on one line and are given something new,
-    the outermost first."""
+) -> Iterator[Bracketed]:
+    """The user's calls and displays, and subscripts of a type, that are on one line and are given
+    something new, the outermost first."""
     if node in new:
         return
-    is_call = isinstance(node, cst.Call) and bool(node.args)
-    has_brackets = is_call or (of_type and isinstance(node, cst.Subscript))
+    bare = isinstance(node, cst.IfExp) and not node.lpar
+    has_brackets = (_is_breakable(node) and not bare) or (
+        of_type and isinstance(node, cst.Subscript)
+    )
     if has_brackets and not _is_broken(node) and _holds(node, new):
         yield node  # type: ignore[misc]
     of_type = of_type or isinstance(node, cst.Annotation)
     for child in _breakable_children(node):
-        yield from _brackets_around(child, new, of_type=of_type)
+        yield from _around(child, new, of_type=of_type)
 
 
 def _breakable_children(node: cst.CSTNode) -> Sequence[cst.CSTNode]:
@@ -338,14 +352,14 @@ def _is_breakable(node: cst.CSTNode) -> bool:
         return bool(node.elements)
     if isinstance(node, cst.Tuple):
         return len(node.elements) > 1 and len(node.lpar) == 1
-    return isinstance(node, (cst.IfExp, cst.ListComp, cst.SetComp))
+    return isinstance(node, (cst.DictComp, cst.IfExp, cst.ListComp, cst.SetComp))
 
 
 def _is_broken(node: cst.CSTNode) -> bool:
     opening: cst.CSTNode | None = None
     if isinstance(node, cst.Call):
         opening = node.whitespace_before_args
-    elif isinstance(node, (cst.Dict, cst.SetComp)):
+    elif isinstance(node, (cst.Dict, cst.DictComp, cst.SetComp)):
         opening = node.lbrace.whitespace_after
     elif isinstance(node, (cst.List, cst.ListComp, cst.Subscript)):
         opening = node.lbracket.whitespace_after
@@ -364,7 +378,7 @@ def explode(node: Breakable, unit: str, base: str) -> Breakable:
             comma=cst.Comma(whitespace_after=closing), whitespace_after_arg=_NO_SPACE
         )
         return node.with_changes(args=args, whitespace_before_args=inner)
-    if isinstance(node, (cst.ListComp, cst.SetComp)):
+    if isinstance(node, (cst.DictComp, cst.ListComp, cst.SetComp)):
         return _explode_comprehension(node, inner, closing)
     if isinstance(node, cst.IfExp):
         return node.with_changes(
@@ -387,10 +401,10 @@ def explode(node: Breakable, unit: str, base: str) -> Breakable:
 
 
 def _explode_comprehension(
-    node: cst.ListComp | cst.SetComp,
+    node: cst.DictComp | cst.ListComp | cst.SetComp,
     inner: cst.ParenthesizedWhitespace,
     closing: cst.ParenthesizedWhitespace,
-) -> cst.ListComp | cst.SetComp:
+) -> cst.DictComp | cst.ListComp | cst.SetComp:
     """The element, each ``for`` and each ``if`` on a line of its own."""
     loops = [node.for_in]
     while loops[-1].inner_for_in is not None:
@@ -402,7 +416,7 @@ def _explode_comprehension(
             ifs=[test.with_changes(whitespace_before=inner) for test in loop.ifs],
             inner_for_in=broken,
         )
-    if isinstance(node, cst.SetComp):
+    if isinstance(node, (cst.DictComp, cst.SetComp)):
         return node.with_changes(
             for_in=broken,
             lbrace=node.lbrace.with_changes(whitespace_after=inner),

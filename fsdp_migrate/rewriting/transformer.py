@@ -154,7 +154,8 @@ class Editor(cst.CSTTransformer):
         if own and not getattr(result, "lpar", ()):
             result = result.with_changes(lpar=updated.lpar, rpar=updated.rpar)
         elif not isinstance(node, ast.Call) or not isinstance(result, cst.Call):
-            binds = _is_operand(self.module, node)
+            goes_on = _goes_on(self.module, node, result)
+            binds = _is_operand(self.module, node) and not goes_on
             if not binds and isinstance(result, (cst.Lambda, cst.IfExp)):
                 binds = _is_in_choice(self.module, node)
             result = template.parenthesized(result) if binds else result
@@ -491,6 +492,15 @@ def _is_operand(module: Module, node: ast.AST) -> bool:
             return first is node
         case parent:
             return isinstance(parent, OPERATORS)
+
+
+def _goes_on(module: Module, node: ast.AST, new: cst.BaseExpression) -> bool:
+    """Whether ``a and b`` stands in the place of the first of what ``and`` joins; so with ``or``."""
+    parent = module.table.parents.get(node)
+    if not isinstance(parent, ast.BoolOp) or not isinstance(new, cst.BooleanOperation):
+        return False
+    joins = cst.And if isinstance(parent.op, ast.And) else cst.Or
+    return node is parent.values[0] and isinstance(new.operator, joins)
 
 
 def _is_in_choice(module: Module, node: ast.AST) -> bool:

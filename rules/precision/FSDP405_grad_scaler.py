@@ -75,7 +75,8 @@ def decide(site: Site, study: Study) -> Decision:
         message = "GradScaler, as for other models"
         review = "; ".join(filter(None, (_other_ranks(group, study), refused)))
         return study.rewritten(site, RULE.code, message, proposal, models=models, review=review)
-    first = [code("{d}", d=device)] if device is not None else []
+    named = "device=" if any(k.arg == "device" for k in call.keywords) else ""
+    first = [code(f"{named}{{d}}", d=device)] if device is not None else []
     if not first and not further:
         first = [code('"cuda"')]
     rest = [code("{n}={v}", n=name, v=value) for name, value in bound.items()]

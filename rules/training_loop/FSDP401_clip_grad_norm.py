@@ -95,9 +95,10 @@ def _clipped(
     norm_type = code("")
     if "norm_type" in bound:
         norm_type = code(", norm_type={n}", n=bound["norm_type"])
+    by_name = any(k.arg == "max_norm" for k in call.keywords)
     parts: dict[str, Code | ast.expr | str] = {
         "m": model,
-        "x": bound["max_norm"],
+        "x": code("max_norm={x}" if by_name else "{x}", x=bound["max_norm"]),
         "n": norm_type,
     }
     function = _emulation(bound.get("norm_type"), models, site, study)

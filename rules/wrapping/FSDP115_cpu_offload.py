@@ -7,7 +7,7 @@ from functools import partial
 from fsdp_migrate.analysis.dataclass_fields import is_written_in_sight
 from fsdp_migrate.analysis.flow import access_path
 from fsdp_migrate.analysis.values import Constant, Made
-from fsdp_migrate.families.wrapping import offloading, vocabulary
+from fsdp_migrate.families.wrapping import offloading, tables, vocabulary
 from fsdp_migrate.fsdp1 import api as fsdp1
 from fsdp_migrate.fsdp1.construct import Construct, ConstructKind
 from fsdp_migrate.fsdp1.site import Site
@@ -41,6 +41,8 @@ def decide(site: Site, study: Study) -> Decision:
     written = [v for v in study.values(value, site.module) if isinstance(v, Made)]
     if all(flag is False for flag in flags) and all(v.node in inside for v in written):
         return study.dropped(site, RULE.code, "dropped, nothing was offloaded")
+    if not any(flags) and _removes_variable(value, plan, study):
+        return study.dropped(site, RULE.code, "dropped, nothing was offloaded")
     if not any(flags) and not is_written_in_sight(value, site.module, study.tracer):
         return study.left(site, RULE.code, f"{ast.unparse(value)} may be set by setattr", HELP)
     if any(flags):
@@ -50,6 +52,19 @@ def decide(site: Site, study: Study) -> Decision:
         return study.rewritten(site, RULE.code, "offload_policy, by which nothing is offloaded")
     review = offloading.doubt(plan.constructor, study)
     return study.rewritten(site, RULE.code, "offload_policy", review=review)
+
+
+def _removes_variable(node: ast.expr, plan: ShardPlan, study: Study) -> bool:
+    """Remove the variable that takes a setting to the argument, and nowhere else."""
+    module = plan.constructor.module
+    match tables.assigned(node, module):
+        case ([ast.Call() as made], [_, name]) if plan.is_first("cpu_offload"):
+            if made in {v.node for v in study.values(node, module)}:
+                plan.proposal.delete(module, module.table.statement(name))
+                message = "nothing was offloaded"
+                study.convert(made, None, message, plan.constructor)
+                return True
+    return False
 
 
 def _converted(node: ast.expr, plan: ShardPlan, study: Study) -> Code:

@@ -91,7 +91,7 @@ ASKED = {
     "issubclass(type(model), Net)": "issubclass(type(model), Net) and {not}",
     "issubclass(model.__class__, Net)": "issubclass(model.__class__, Net) and {not}",
     "not isinstance(model, Net)": "not isinstance(model, Net) or isinstance(model, FSDPModule)",
-    "isinstance(model, Net) and args.log": "(isinstance(model, Net) and {not}) and args.log",
+    "isinstance(model, Net) and args.log": "isinstance(model, Net) and {not} and args.log",
     "args.log or isinstance(model, Net)": "args.log or (isinstance(model, Net) and {not})",
     "isinstance(model, Net) == args.log": "(isinstance(model, Net) and {not}) == args.log",
     "not isinstance(model, Net) == args.log": "not (isinstance(model, Net) and {not}) == args.log",
