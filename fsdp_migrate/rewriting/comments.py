@@ -178,10 +178,15 @@ def hand_over(old: cst.SimpleStatementLine, lines: list[Line]) -> list[Line]:
     last, behind = lines[-1], old.trailing_whitespace.comment
     if isinstance(last, cst.SimpleStatementLine):
         lines[-1] = last.with_changes(trailing_whitespace=old.trailing_whitespace)
-    elif behind is not None and not is_for_tools(behind):
+    elif behind is not None and not (is_for_tools(behind) or _says(last, behind)):
         above = [*above, *own_lines([behind.value])]
     lines[0] = lines[0].with_changes(leading_lines=above)
     return lines
+
+
+def _says(statement: Line, comment: cst.Comment) -> bool:
+    """Whether a comment stands somewhere in a statement, behind the line that it was behind."""
+    return comment.value in cst.Module([statement]).code
 
 
 @dataclass(frozen=True)

@@ -495,7 +495,7 @@ def _is_operand(module: Module, node: ast.AST) -> bool:
 
 
 def _goes_on(module: Module, node: ast.AST, new: cst.BaseExpression) -> bool:
-    """Whether ``a and b`` stands in the place of the first of what ``and`` joins; so with ``or``."""
+    """Whether ``a and b`` stands in the place of the first that ``and`` joins; so ``or``."""
     parent = module.table.parents.get(node)
     if not isinstance(parent, ast.BoolOp) or not isinstance(new, cst.BooleanOperation):
         return False
