@@ -53,7 +53,9 @@ BROKEN = (
         "by_hand/ddp_or_fsdp", "model.parameters(), max_norm)", "model.parameters(), 1e-3)", CLIPS
     ),
     Broken("by_hand/ddp_or_fsdp", "return fully_shard(model, mesh=mesh)", "return model", UNITS),
-    Broken("by_hand/diffusion_ema", ", args.grad_clip)", ", args.grad_clip / 50)", CLIPS),
+    Broken(
+        "by_hand/diffusion_ema", "max_norm=args.grad_clip", "max_norm=args.grad_clip / 50", CLIPS
+    ),
     Broken("by_hand/diffusion_ema", "alpha=1 - self.decay", "alpha=self.decay", SUMMONED),
     Broken(
         "by_hand/diffusion_ema",
