@@ -459,10 +459,10 @@ def test_a_state(row: Row) -> None:
     assert not result.problems
     assert worst(result) is row.outcome, [(d.code, d.outcome, d.message) for d in result.decisions]
     text = after["work.py"][after["work.py"].index("def work") :]
-    packed = "".join(text.split())
+    packed = "".join(text.split()).replace(",)", ")")
     place = 0
     for piece in row.after:
-        wanted = "".join(piece.split())
+        wanted = "".join(piece.split()).replace(",)", ")")
         assert wanted in packed[place:], text
         place = packed.index(wanted, place) + len(wanted)
     assert not [name for name in row.gone if name in text], text

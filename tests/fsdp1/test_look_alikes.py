@@ -641,7 +641,7 @@ def test_what_no_module_takes_is_asked_of_the_class_around_sharded_parts(
     result, after = migrate({"example.py": source})
     asked = [d for d in result.decisions if d.site.construct.attribute == "state_dict"]
     assert len(asked) == 1 + is_site
-    assert is_site or "get_model_state_dict(\n" in after["example.py"]
+    assert is_site or "get_model_state_dict(self.part" in "".join(after["example.py"].split())
     assert is_site or f"return holder.state_dict({keyword})" in after["example.py"]
 
 
