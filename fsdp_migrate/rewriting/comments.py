@@ -17,6 +17,7 @@ from typing import TypeVar
 import libcst as cst
 
 from fsdp_migrate.analysis.module import Module
+from fsdp_migrate.fsdp1 import api as fsdp1
 from fsdp_migrate.planning.edits import Mark
 from fsdp_migrate.rewriting.layout import Line, is_for_tools
 from fsdp_migrate.syntax import suppressions
@@ -215,7 +216,7 @@ def of_kept_arguments(module: Module, node: ast.AST, kept: Collection[ast.AST]) 
     inside = [n for n in kept if start <= getattr(n, "lineno", 0) <= end]
     found = []
     for line, column, text in module.source.comments(start, end):
-        if any(_spans(n, line, column) for n in inside):
+        if any(_spans(n, line, column) for n in inside) or _is_argument(text):
             continue
         owner = _owner(owners, line, column)
         name = (owner.arg or "") if isinstance(owner, ast.keyword) else ""
@@ -225,6 +226,16 @@ def of_kept_arguments(module: Module, node: ast.AST, kept: Collection[ast.AST]) 
             keyword = NEW_NAMES.get(name, name) if behind else ""
             found.append(Kept(text, keyword, lone=behind and not lives))
     return found
+
+
+def _is_argument(comment: str) -> bool:
+    """Whether a comment is an argument of FSDP1's constructor, which somebody switched off."""
+    try:
+        call = ast.parse(f"f({comment.lstrip('# ')}\n)", mode="eval").body
+    except SyntaxError:
+        return False
+    given = call.keywords if isinstance(call, ast.Call) and not call.args else []
+    return bool(given) and all(each.arg in fsdp1.CONSTRUCTOR_ARGUMENTS for each in given)
 
 
 def of_replaced_calls(

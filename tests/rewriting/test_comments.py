@@ -64,6 +64,22 @@ def test_a_comment_on_what_is_gone_goes(arguments: str) -> None:
     assert "why" not in emitted(arguments)
 
 
+@pytest.mark.parametrize(
+    ("comment", "stays"),
+    [
+        ("# backward_prefetch=BackwardPrefetch.BACKWARD_PRE,", False),
+        ("# device_id=rank, limit_all_gathers=True", False),
+        ("#sharding_strategy=ShardingStrategy.NO_SHARD,", False),
+        ("# seed=1,", True),
+        ("# sharding_strategy = FULL_SHARD needs more memory", True),
+        ("# sharding_strategy", True),
+    ],
+)
+def test_an_argument_that_was_switched_off_goes_with_the_call(comment: str, stays: bool) -> None:
+    given = f"{comment}\n        sharding_strategy=ShardingStrategy.SHARD_GRAD_OP,"
+    assert (comment in emitted(given)) is stays
+
+
 LONG = """mixed_precision=MixedPrecision(
             param_dtype=torch.bfloat16,  # first
             reduce_dtype=torch.float32,  # second
