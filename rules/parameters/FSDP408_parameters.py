@@ -10,6 +10,7 @@ from fsdp_migrate.families.parameters import (
     assigned_data,
     gathered_gradients,
     joined_parameters,
+    kept_views,
     parameter_hooks,
     parameter_numbers,
     parameter_uses,
@@ -282,7 +283,8 @@ def decide(site: Site, study: Study) -> Decision:
             models=models,
             quiet=not moves,  # where it lies does not change what it learns
         )
-    return _copied(statement, site, study, models)
+    kept = kept_views.is_kept_view(statement.value, study, site.module)
+    return _copied(statement, site, study, models, kept_views.REVIEW if kept else "")
 
 
 def _is_to_its_own(cast: ast.AST, target: ast.expr) -> bool:

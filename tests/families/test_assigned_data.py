@@ -228,3 +228,55 @@ def test_data_of_parameters_that_are_picked_out_is_left(code: str) -> None:
 )
 def test_data_of_other_things_is_not(code: str) -> None:
     assert "Assigning to" not in rewritten(picked(code))
+
+
+VIEWED = """\
+import torch
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+
+class Flat:
+    def __init__(self, net, sizes):
+        self.model = FSDP(net)
+        flat = torch.zeros(sum(sizes))
+        vector = torch.zeros(sum(sizes))
+        self.memory = flat
+        start = 0
+        for p, size, piece, part in zip(
+            self.model.parameters(), sizes, self.memory.split(sizes), vector.split(sizes)
+        ):
+            ASSIGN
+            start += size
+"""
+
+
+@pytest.mark.parametrize(
+    "assign",
+    [
+        "p.data = self.memory[start : start + size].view_as(p)",
+        "p.data = self.memory.narrow(0, start, size).view(p.shape)",
+        "p.data = self.memory.data[start : start + size].detach().reshape(p.shape)",
+        "p.data = flat[start : start + size].view_as(p)",
+        "p.data = piece.view_as(p)",
+        "own = self.memory[start : start + size]; p.data = own.view_as(p)",
+        "kept = self.memory; p.data = kept[start : start + size].view_as(p)",
+    ],
+)
+def test_what_was_a_view_of_kept_memory_is_marked(assign: str) -> None:
+    """A part that is not sharded loses what is written to the memory later: measured."""
+    after = rewritten(VIEWED.replace("ASSIGN", assign))
+    assert ".copy_(" in after
+    assert "were made views of memory" in after
+
+
+@pytest.mark.parametrize(
+    "assign",
+    [
+        "p.data = vector[start : start + size].view_as(p)",
+        "p.data = self.memory[start : start + size].clone().view_as(p)",
+        "p.data = self.memory[start : start + size].view_as(p) * 2",
+        "p.data = torch.zeros_like(p)",
+    ],
+)
+def test_values_that_nothing_else_holds_are_copied_without_a_word(assign: str) -> None:
+    assert "views of memory" not in rewritten(VIEWED.replace("ASSIGN", assign))
