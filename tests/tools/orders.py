@@ -21,7 +21,8 @@ from typing import cast
 from zlib import crc32
 
 from fsdp_migrate.analysis.module import Module
-from tests.helpers.migrating import REGISTRY, files, migrate
+from fsdp_migrate.migration import engine
+from tests.helpers.migrating import REGISTRY, ROOT, files, migrate
 
 TOP = Path(__file__).parents[2]
 ORDERS = ("", "", "another", "a third")  # what modules are numbered by besides their names
@@ -48,6 +49,15 @@ def below(path: Path) -> Iterator[Path]:
     for inner in sorted(each for each in path.iterdir() if each.is_dir()):
         if inner.name != "after":
             yield from below(inner)
+
+
+def readable(project: Path) -> dict[str, str]:
+    """The files of a project that parse."""
+    found = files(project)
+    _, problems = engine.read(
+        {ROOT / n: t.encode() for n, t in found.items()}, {ROOT / n: n for n in found}
+    )
+    return {n: t for n, t in found.items() if n not in {p.display for p in problems}}
 
 
 def told(projects: Projects, order: str) -> dict[str, str]:
@@ -105,7 +115,7 @@ def main() -> int:
         return 0
     projects = {} if given.paths else examples()
     for path in given.paths or [TOP / "fixtures"]:
-        projects |= {str(each): files(each) for each in below(path.resolve())}
+        projects |= {str(each): readable(each) for each in below(path.resolve())}
     found = differing(projects)
     for name, lines in found.items():
         print(f"{name}\n{lines}\n")
