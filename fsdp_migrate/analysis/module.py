@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path, PurePosixPath
+from zlib import crc32
 
 from fsdp_migrate.analysis import reaching_definitions
 from fsdp_migrate.analysis.flow import Definition, Flow, access_path
@@ -43,6 +44,11 @@ class Module:
     @property
     def display(self) -> str:
         return self.source.display
+
+    @cached_property
+    def number(self) -> int:
+        """What tells it from others by its path, the same in every run."""
+        return crc32(self.display.encode(errors="surrogatepass"))
 
     @cached_property
     def is_test(self) -> bool:

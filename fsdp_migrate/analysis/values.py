@@ -46,9 +46,20 @@ class Frame:
 
 @dataclass(frozen=True)
 class Value:
+    """Values are found in sets. By their places in the source, sets of them have the same order in
+    every run, whatever the addresses of nodes are and however Python hashes texts."""
+
     node: ast.AST
     module: Module
     frame: Frame | None = field(default=None, compare=False)
+
+    def __init_subclass__(cls) -> None:
+        cls.__hash__ = Value.__hash__  # type: ignore[method-assign]
+
+    def __hash__(self) -> int:
+        node = self.node
+        line, column = getattr(node, "lineno", 0), getattr(node, "col_offset", 0)
+        return hash((self.module.number, line, column, getattr(node, "end_col_offset", 0)))
 
 
 @dataclass(frozen=True)

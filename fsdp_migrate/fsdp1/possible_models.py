@@ -103,11 +103,19 @@ def _takes(call: ast.Call) -> bool:
 def _of(node: ast.expr, module: Module, tracer: Tracer, depth: int, known: _Known) -> str:
     """Why an expression may be a model."""
     if (node, depth) not in known:
-        found = [v for v in tracer.evaluate(node, module) if not _is_none(v)] if depth else []
+        values = sorted(tracer.evaluate(node, module), key=_place) if depth else []
+        found = [v for v in values if not _is_none(v)]
         asked = (_why(v, node, tracer, depth, known) for v in found)
         reasons = list(takewhile(bool, asked))  # the first that is something else tells
         known[node, depth] = reasons[0] if reasons and len(reasons) == len(found) else ""
     return known[node, depth]
+
+
+def _place(value: Value) -> tuple[object, ...]:
+    """Where a value was made: of several reasons, the first in the source is told."""
+    line, column = getattr(value.node, "lineno", 0), getattr(value.node, "col_offset", 0)
+    why = value.why if isinstance(value, Unknown) else ""
+    return value.module.display, line, column, type(value).__name__, why
 
 
 def _is_none(value: Value) -> bool:

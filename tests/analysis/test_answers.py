@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterable, Mapping
+from types import SimpleNamespace
 from typing import Any
 
+import pytest
 from hypothesis import given, settings, strategies
 
 from fsdp_migrate.analysis.tracing import answers
@@ -14,6 +16,7 @@ from fsdp_migrate.analysis.tracing.answers import Answers
 # What a question has of its own, and the questions whose values it has as well: all of them, or
 # only those that are even, as an attribute is found only of some values.
 Rule = tuple[set[int], set[int], set[int]]
+MODULE: Any = SimpleNamespace(number=0)
 NUMBERS = strategies.sets(strategies.integers(0, 7), max_size=3)
 SYSTEMS = strategies.dictionaries(
     strategies.integers(0, 7), strategies.tuples(NUMBERS, NUMBERS, NUMBERS), min_size=1
@@ -29,8 +32,9 @@ class System:
         self.looked: dict[int, int] = dict.fromkeys(range(8), 0)
 
     def ask(self, question: int) -> frozenset[Any]:
-        node, module = ast.Pass(), None
-        return frozenset(self.answers.ask(question, lambda: self._find(question), node, module))
+        return frozenset(
+            self.answers.ask(question, lambda: self._find(question), ast.Pass(), MODULE)
+        )
 
     def _find(self, question: int) -> Iterable[int]:
         self.looked[question] += 1
@@ -85,7 +89,7 @@ def test_what_never_settles_ends_and_keeps_what_was_found() -> None:
     asked: Any = Answers()
 
     def ask(question: str) -> frozenset[Any]:
-        return frozenset(asked.ask(question, lambda: find(question), ast.Pass(), None))
+        return frozenset(asked.ask(question, lambda: find(question), ast.Pass(), MODULE))
 
     def find(question: str) -> Iterable[int]:
         if question == "a":
@@ -111,7 +115,7 @@ def test_a_circle_that_finds_something_new_each_time_ends() -> None:
     looked: list[str] = []
 
     def ask(question: str) -> frozenset[Any]:
-        return frozenset(asked.ask(question, lambda: find(question), ast.Pass(), None))
+        return frozenset(asked.ask(question, lambda: find(question), ast.Pass(), MODULE))
 
     def find(question: str) -> Iterable[int]:
         looked.append(question)
@@ -121,3 +125,39 @@ def test_a_circle_that_finds_something_new_each_time_ends() -> None:
     assert len(looked) < 3 * answers.LAST_ROUND
     assert any("too long" in value.why for value in found if not isinstance(value, int))
     assert ask("a") == found
+
+
+@pytest.mark.parametrize("order", ["ab", "ba"])
+def test_what_follows_from_finding_nothing_waits_for_the_circle(order: str) -> None:
+    """``a`` has a value of its own only by way of ``b``, which asks ``a`` first: taken for nothing
+    in the first round, what would stand for it would go round for ever."""
+    asked: Any = Answers()
+
+    def ask(question: str) -> frozenset[Any]:
+        return frozenset(asked.ask(question, lambda: find(question), ast.Pass(), MODULE))
+
+    def find(question: str) -> Iterable[str]:
+        if question == "b":
+            return (*ask("a"), "found")
+        found = ask("b")
+        return found or (["nothing"] if asked.is_nothing("b") else [])
+
+    assert {question: ask(question) for question in order} == {
+        "a": {"found"},
+        "b": {"found"},
+    }
+
+
+@pytest.mark.parametrize("order", ["ab", "ba"])
+def test_nothing_in_a_circle_is_said_when_it_has_settled(order: str) -> None:
+    asked: Any = Answers()
+
+    def ask(question: str) -> frozenset[Any]:
+        return frozenset(asked.ask(question, lambda: find(question), ast.Pass(), MODULE))
+
+    def find(question: str) -> Iterable[str]:
+        if question == "b":
+            return [value for value in ask("a") if value != "nothing"]
+        return ask("b") or (["nothing"] if asked.is_nothing("b") else [])
+
+    assert {question: ask(question) for question in order} == {"a": {"nothing"}, "b": set()}

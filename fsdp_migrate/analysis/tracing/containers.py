@@ -194,14 +194,13 @@ class Containers:
         """The values of ``container[key]``."""
         keys = self.evaluate(node.slice, module, frame)
         result: list[Value] = []
-        for value in self.evaluate(node.value, module, frame):
+        values = self.evaluate(node.value, module, frame)
+        for value in values:
             if isinstance(value, Display) and isinstance(value.node, ast.Dict):
                 written = self._entries(value, keys)
                 added = list(self._put_into(value))
                 result += written
                 result += added if all(map(self._is_wrapped, added)) else []
-                if not result:
-                    result.append(Unknown(node, module, frame, "what is put into it is not seen"))
             elif isinstance(value, External):
                 # Enum["NAME"]: the member when the key is written out.
                 names = [k.value for k in keys if isinstance(k, Constant)]
@@ -214,6 +213,9 @@ class Containers:
             else:
                 why = value.why if isinstance(value, Unknown) else "the container is not a literal"
                 result.append(Unknown(node, module, frame, why))
+        # ``state = {}`` where none is given has no entry that others do not show.
+        if values and not result and self.answers.is_nothing((node, frame)):
+            return [Unknown(node, module, frame, "what is put into it is not seen")]
         return result
 
     def taken(self, container: ast.expr, module: Module, frame: Frame | None) -> list[Value] | None:
