@@ -149,19 +149,23 @@ def decide_norms(site: Site, study: Study) -> Decision:
 def flattened(given: ast.expr, study: Study, module: Module) -> list[ast.expr]:
     """``p.grad`` of ``[p.grad.flatten() for p in model.parameters()]``, also under a name, and of
     ``flat.append(p.grad.flatten())``; what else a list has is not."""
-    parts: list[tuple[ast.expr, set[str]]] = []
+    bases = (flat_base(*each) for each in listed(given, study, module))
+    return [base for base in bases if base is not None]
+
+
+def listed(given: ast.expr, study: Study, module: Module) -> Iterator[tuple[ast.expr, set[str]]]:
+    """What a list has one of for each round, and the names in it that change with the round:
+    ``p.grad`` of ``[p.grad for p in ps]``, also under a name, and of ``grads.append(p.grad)``."""
     made = [given]
     if not isinstance(given, (ast.ListComp, ast.GeneratorExp)):
         found = study.values(given, module)
         made = [v.node for v in found if v.module is module and isinstance(v.node, ast.expr)]
         for value in found:
             for element, _ in study.tracer.additions(value):
-                parts.append((element, names_in(element)))
+                yield element, names_in(element)
     for each in made:
         if isinstance(each, (ast.ListComp, ast.GeneratorExp)):
-            parts.append((each.elt, {n for g in each.generators for n in names_in(g.target)}))
-    bases = [flat_base(element, names) for element, names in parts]
-    return [base for base in bases if base is not None]
+            yield each.elt, {n for g in each.generators for n in names_in(g.target)}
 
 
 def joined_parts(call: ast.Call) -> list[ast.expr]:
@@ -174,19 +178,20 @@ def joined_parts(call: ast.Call) -> list[ast.expr]:
 
 def flat_base(element: ast.expr, names: set[str]) -> ast.expr | None:
     """``p.grad`` of ``p.grad.detach().flatten()``."""
-    tensor = flattened_tensor(element)
+    tensor = _flattened_tensor(element)
     found = reduced_parts(tensor, names) if tensor is not None else []
     return found[0] if len(found) == 1 else None
 
 
-def flattened_tensor(element: ast.expr) -> ast.expr | None:
-    """What methods flatten, and change in no other way; None of what is not flattened."""
+def _flattened_tensor(element: ast.expr) -> ast.expr | None:
+    """What is flattened: by a method, or a function of torch's; None of what is not."""
     node, flat = element, False
     while isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
         if node.func.attr not in FLATTENING | PASSING:
-            return None
+            break
         flat |= node.func.attr in FLATTENING
-        node = node.func.value
+        is_function = getattr(node.func.value, "id", "") == "torch"
+        node = node.args[0] if is_function and node.args else node.func.value
     return node if flat else None
 
 
