@@ -263,7 +263,8 @@ JOINED = {
     "a list": "flat = torch.cat([PART for p in model.parameters()])",
     "a list under a name": "parts = [PART for p in model.parameters()]\nflat = torch.cat(parts)",
     "a list that grows": (
-        "parts = []\nfor p in model.parameters():\n    parts.append(PART)\nflat = torch.hstack(parts)"
+        "parts = []\nfor p in model.parameters():\n    parts.append(PART)\n"
+        "flat = torch.hstack(parts)"
     ),
 }
 
@@ -297,6 +298,7 @@ def test_what_is_put_into_a_vector(joined: str, part: str, is_said: bool) -> Non
         ("p.grad.abs().view(-1)", "own_part(p.grad).abs().view(-1)"),
         ("torch.flatten(p.grad)", "torch.flatten(own_part(p.grad))"),
         ("torch.abs(p.grad).flatten()", "torch.abs(own_part(p.grad)).flatten()"),
+        ("p.grad.view(-1).pow(2)", "own_part(p.grad).view(-1).pow(2)"),
         ("torch.flatten(p.step)", "torch.flatten(p.step)"),
         ("torch.flatten(flat)", "torch.flatten(flat)"),
     ],
@@ -307,3 +309,24 @@ def test_what_flattens_a_part_of_a_vector(joined: str, part: str, after: str) ->
     given += JOINED[joined].replace("PART", part)
     _, files = migrate({"train.py": given})
     assert after in files["train.py"]
+
+
+@pytest.mark.parametrize(
+    ("asked", "is_said"),
+    [
+        ("torch.numel((hidden := p))", True),
+        ("torch.numel(typing.cast('object', p.view(-1)))", True),
+        ("torch.std(elsewhere.passed(p), unbiased=False)", True),
+        ("len(torch.flatten([0, p].pop()))", True),
+        ("torch.numel((hidden := batch))", False),
+        ("torch.std(elsewhere.passed(p.name))", False),
+        ("len(elsewhere.passed(p))", False),
+        ("len(torch.flatten(elsewhere.passed(p.shape)))", False),
+    ],
+)
+def test_what_functions_of_torchs_ask(asked: str, is_said: bool) -> None:
+    given = PROGRAM.format(above="import elsewhere, typing", hidden="None", asked="pass")
+    given += "\nbatch = torch.zeros(4)\nmodel = FSDP(torch.nn.Linear(4, 4), use_orig_params=True)\n"
+    given += f"for p in model.parameters():\n    print({asked})\n"
+    result, _ = migrate({"train.py": given})
+    assert bool(result.not_followed) is is_said

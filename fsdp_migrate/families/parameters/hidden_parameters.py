@@ -42,6 +42,8 @@ from fsdp_migrate.syntax.scopes import Kind
 from fsdp_migrate.syntax.trees import walk
 
 ASKED = SHAPES | COUNTS | OF_WHOLE | STORAGES | REDUCING | PARTS | {"data_ptr", "element_size"}
+# What asks the same of its arguments: ``torch.numel(p)``.
+FUNCTIONS = REDUCING | REDUCERS | COUNTS | OF_WHOLE | applied_functions.APPLYING
 TAKING_LISTS = (
     applied_functions.APPLYING
     | clips.SINGLY
@@ -90,10 +92,13 @@ def _measured(module: Module, study: Study) -> Iterator[ast.expr]:
     table = module.table
     for attribute in table.attributes_by_name.of(_names(module)):
         yield from _wholes(attribute.value)
-    for call in table.calls_by_name.of(REDUCING | REDUCERS | applied_functions.APPLYING):
+    for call in table.calls_by_name.of(FUNCTIONS):
         is_builtin = isinstance(call.func, ast.Name) and call.func.id in TOTALS | EXTREMES
         for given in () if is_builtin else given_arguments(call):
             yield from _wholes(given)
+    for call in table.calls_by_name.of(("len",)):
+        tensor = vectors.flattened_tensor(call.args[0]) if call.args else None
+        yield from _wholes(tensor) if tensor is not None else ()
     for call in table.calls_by_name.of(vectors.JOINING):
         each = (e for given in call.args[:1] for e, _ in vectors.listed(given, study, module))
         for part in (*vectors.joined_parts(call), *each):

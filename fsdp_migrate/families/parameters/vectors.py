@@ -22,6 +22,7 @@ from fsdp_migrate.families.training_loop import applied_functions
 from fsdp_migrate.families.training_loop.applied_functions import MAP, STARMAP
 from fsdp_migrate.families.training_loop.gathered_roots import may_stay_gathered, reshard_line
 from fsdp_migrate.families.training_loop.reductions import (
+    ELEMENTWISE,
     MODULES,
     OF_LISTS,
     REDUCING,
@@ -51,7 +52,6 @@ NORMS = Construct.parse("norm of a list over ranks")
 FUNCTIONS = CATS | {f"{u}{name}" for u in UTILS for name in (TO_VECTOR, FROM_VECTOR)}
 MAPPING = frozenset({MAP, STARMAP})
 FLATTENING = frozenset({"flatten", "view", "reshape", "ravel"})
-PASSING = frozenset({"detach", "clone", "float", "cpu", "contiguous", "to"})
 
 
 def find_flattened_parameters(study: Study, module: Module) -> Iterator[Site]:
@@ -178,16 +178,16 @@ def joined_parts(call: ast.Call) -> list[ast.expr]:
 
 def flat_base(element: ast.expr, names: set[str]) -> ast.expr | None:
     """``p.grad`` of ``p.grad.detach().flatten()``."""
-    tensor = _flattened_tensor(element)
+    tensor = flattened_tensor(element)
     found = reduced_parts(tensor, names) if tensor is not None else []
     return found[0] if len(found) == 1 else None
 
 
-def _flattened_tensor(element: ast.expr) -> ast.expr | None:
+def flattened_tensor(element: ast.expr) -> ast.expr | None:
     """What is flattened: by a method, or a function of torch's; None of what is not."""
     node, flat = element, False
     while isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
-        if node.func.attr not in FLATTENING | PASSING:
+        if node.func.attr not in ELEMENTWISE:
             break
         flat |= node.func.attr in FLATTENING
         is_function = getattr(node.func.value, "id", "") == "torch"
