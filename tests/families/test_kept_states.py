@@ -12,7 +12,7 @@ from collections import OrderedDict
 
 import torch
 import torch.distributed.checkpoint as dcp
-from torch.distributed.fsdp import FullyShardedDataParallel as FSDP, StateDictType
+from torch.distributed.fsdp import CPUOffload, FullyShardedDataParallel as FSDP, StateDictType
 
 kept = []
 
@@ -52,8 +52,9 @@ def run(net, loader, keep):
 """
 
 
-def emitted(statement: str, kind: str = "SHARDED_STATE_DICT") -> str:
-    return rewritten(PROGRAM.replace("STATEMENT", statement).replace("KIND", kind))
+def emitted(statement: str, kind: str = "SHARDED_STATE_DICT", wrap: str = "FSDP(net)") -> str:
+    given = PROGRAM.replace("STATEMENT", statement).replace("KIND", kind)
+    return rewritten(given.replace("FSDP(net)", wrap))
 
 
 @pytest.mark.parametrize(
@@ -104,6 +105,40 @@ def test_a_copy(statement: str) -> None:
 )
 def test_no_copy(statement: str) -> None:
     assert "deepcopy(" not in emitted(statement)
+
+
+ON_CPU = (
+    'FSDP(net, device_id=torch.device("cpu"))',
+    "FSDP(net, cpu_offload=CPUOffload(offload_params=True))",
+    "FSDP(net, device_id=net.device)",
+)
+ON_ACCELERATOR = ("FSDP(net)", "FSDP(net, device_id=torch.cuda.current_device())")
+
+
+@pytest.mark.parametrize("wrap", [*ON_CPU, *ON_ACCELERATOR])
+@pytest.mark.parametrize(
+    "value", ["v.cpu()", 'v.to("cpu")', 'v.detach().to(device=torch.device("cpu"))']
+)
+def test_what_is_taken_to_the_cpu(wrap: str, value: str) -> None:
+    """It is a copy of what is elsewhere."""
+    statement = f"keep.good = {{k: {value} for k, v in model.state_dict().items()}}"
+    text = emitted(statement, wrap=wrap)
+    assert ("copy.deepcopy(" in text) is (wrap in ON_CPU)
+
+
+@pytest.mark.parametrize("value", ["v.cpu().clone()", 'v.to("cpu", copy=True)', "v.cpu() * 0.5"])
+def test_what_is_copied_on_the_cpu(value: str) -> None:
+    statement = f"keep.good = {{k: {value} for k, v in model.state_dict().items()}}"
+    assert "deepcopy(" not in emitted(statement, wrap=ON_CPU[0])
+
+
+@pytest.mark.parametrize(
+    ("value", "copied"),
+    [("v.float()", True), ("v.to(torch.float32)", True), ("v.float().norm()", False)],
+)
+def test_what_is_converted_may_be_the_same(value: str, copied: bool) -> None:
+    statement = f"keep.good = {{k: {value} for k, v in model.state_dict().items()}}"
+    assert ("copy.deepcopy(" in emitted(statement)) is copied
 
 
 def test_a_copy_of_ones_own_is_enough() -> None:

@@ -218,3 +218,46 @@ def states(net):
 def test_what_others_do_at_a_yield(given: str, used: str, given_out: str, copies: int) -> None:
     text = rewritten(MANAGER.format(given=given, used=used, given_out=given_out))
     assert text.count("deepcopy(get_model_state_dict(") == copies
+
+
+DEEP = """
+import torch
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP, StateDictType
+
+
+class Run:
+    def __init__(self, net):
+        self.model = FSDP(net)
+        self.optimizer = torch.optim.SGD(self.model.parameters(), lr=0.1)
+        FSDP.set_state_dict_type(self.model, StateDictType.SHARDED_STATE_DICT)
+
+    def call_0(self, n):
+        BOTTOM
+        if n > 0:
+            self.call_8(n - 1)
+
+    CALLS
+
+    def first(self):
+        saved = self.model.state_dict()
+        self.call_FIRST(0)
+        self.model.load_state_dict(saved)
+
+    def second(self):
+        saved = self.model.state_dict()
+        self.call_SECOND(0)
+        self.model.load_state_dict(saved)
+"""
+
+
+@pytest.mark.parametrize("asked", [(8, 2), (2, 8), (5, 4), (0, 8), (8, 8)])
+@pytest.mark.parametrize("bottom", ["self.optimizer.step()", "print(n)"])
+def test_a_chain_of_calls_may_be_long(asked: tuple[int, int], bottom: str) -> None:
+    """Whichever of its functions is asked first, and though they call one another in a circle."""
+    calls = "".join(
+        f"def call_{n}(self, n):\n        self.call_{n - 1}(n)\n\n    " for n in range(1, 9)
+    )
+    given = DEEP.replace("CALLS", calls).replace("BOTTOM", bottom)
+    given = given.replace("FIRST", str(asked[0])).replace("SECOND", str(asked[1]))
+    copies = rewritten(given).count("deepcopy(get_model_state_dict(")
+    assert copies == (2 if "step" in bottom else 0)

@@ -252,3 +252,81 @@ def test_what_is_no_model_is_not_spoken_of(hidden: str) -> None:
     result, after = migrate({"train.py": given})
     assert not result.not_followed
     assert "TODO" not in after["train.py"]
+
+
+JOINED = {
+    "reduce": (
+        "def join(vector, p):\n    return torch.cat((vector, PART))\n"
+        "functools.reduce(join, model.parameters(), torch.zeros(0))"
+    ),
+    "a loop": "for p in model.parameters():\n    flat = torch.cat([flat, PART])",
+    "a list": "flat = torch.cat([PART for p in model.parameters()])",
+    "a list under a name": "parts = [PART for p in model.parameters()]\nflat = torch.cat(parts)",
+    "a list that grows": (
+        "parts = []\nfor p in model.parameters():\n    parts.append(PART)\n"
+        "flat = torch.hstack(parts)"
+    ),
+}
+
+
+@pytest.mark.parametrize("joined", JOINED)
+@pytest.mark.parametrize(
+    ("part", "is_said"),
+    [
+        ("typing.cast('object', p.grad).reshape(-1)", True),
+        ("typing.cast('object', p.grad.view(-1))", True),
+        ("torch.flatten([0, p.grad].pop())", True),
+        ("elsewhere.passed(p.grad.detach().view(-1)).float()", True),
+        ("elsewhere.passed(p.shape).view(-1)", False),
+        ("torch.zeros(4).view(-1)", False),
+    ],
+)
+def test_what_is_put_into_a_vector(joined: str, part: str, is_said: bool) -> None:
+    given = PROGRAM.format(above="import elsewhere, functools, typing", hidden="None", asked="pass")
+    given += "\nmodel = FSDP(torch.nn.Linear(4, 4), use_orig_params=True)\nflat = torch.zeros(0)\n"
+    given += JOINED[joined].replace("PART", part)
+    result, _ = migrate({"train.py": given})
+    line = given[: given.index(part)].count("\n") + 1
+    assert [each.line for each in result.not_followed] == [line] * is_said
+
+
+@pytest.mark.parametrize("joined", JOINED)
+@pytest.mark.parametrize(
+    ("part", "after"),
+    [
+        ("p.grad.view(-1)", "own_part(p.grad).view(-1)"),
+        ("p.grad.abs().view(-1)", "own_part(p.grad).abs().view(-1)"),
+        ("torch.flatten(p.grad)", "torch.flatten(own_part(p.grad))"),
+        ("torch.abs(p.grad).flatten()", "torch.abs(own_part(p.grad)).flatten()"),
+        ("p.grad.view(-1).pow(2)", "own_part(p.grad).view(-1).pow(2)"),
+        ("torch.flatten(p.step)", "torch.flatten(p.step)"),
+        ("torch.flatten(flat)", "torch.flatten(flat)"),
+    ],
+)
+def test_what_flattens_a_part_of_a_vector(joined: str, part: str, after: str) -> None:
+    given = PROGRAM.format(above="import functools", hidden="None", asked="pass")
+    given += "\nmodel = FSDP(torch.nn.Linear(4, 4), use_orig_params=True)\nflat = torch.zeros(0)\n"
+    given += JOINED[joined].replace("PART", part)
+    _, files = migrate({"train.py": given})
+    assert after in files["train.py"]
+
+
+@pytest.mark.parametrize(
+    ("asked", "is_said"),
+    [
+        ("torch.numel((hidden := p))", True),
+        ("torch.numel(typing.cast('object', p.view(-1)))", True),
+        ("torch.std(elsewhere.passed(p), unbiased=False)", True),
+        ("len(torch.flatten([0, p].pop()))", True),
+        ("torch.numel((hidden := batch))", False),
+        ("torch.std(elsewhere.passed(p.name))", False),
+        ("len(elsewhere.passed(p))", False),
+        ("len(torch.flatten(elsewhere.passed(p.shape)))", False),
+    ],
+)
+def test_what_functions_of_torchs_ask(asked: str, is_said: bool) -> None:
+    given = PROGRAM.format(above="import elsewhere, typing", hidden="None", asked="pass")
+    given += "\nbatch = torch.zeros(4)\nmodel = FSDP(torch.nn.Linear(4, 4), use_orig_params=True)\n"
+    given += f"for p in model.parameters():\n    print({asked})\n"
+    result, _ = migrate({"train.py": given})
+    assert bool(result.not_followed) is is_said

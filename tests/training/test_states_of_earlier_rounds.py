@@ -128,6 +128,14 @@ class Run:
         self.load(saved)
         self.one()
 
+    def converting(self):
+        for n in range(5):
+            self.one()
+            if n == 1:
+                saved = {k: v.cpu() for k, v in self.model.state_dict().items()}
+            elif n == 3:
+                self.load(saved)
+
     def going_back(self, saved):
         self.two()
         self.load(saved)
@@ -176,6 +184,8 @@ print("ending")
 Run().ending()
 print("swapping")
 Run().swapping()
+print("converting")
+Run().converting()
 print("given")
 Run().given()
 print("optimizers")

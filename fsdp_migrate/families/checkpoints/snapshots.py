@@ -13,10 +13,11 @@ import re
 from fsdp_migrate.analysis.module import Module
 from fsdp_migrate.analysis.values import External, Function
 from fsdp_migrate.families.checkpoints.later_uses import LaterUses
+from fsdp_migrate.families.wrapping import devices, offloading
 from fsdp_migrate.fsdp1.references import enclosing_function
 from fsdp_migrate.fsdp1.site import Site
 from fsdp_migrate.planning.context import Study
-from fsdp_migrate.syntax.expressions import last_name
+from fsdp_migrate.syntax.expressions import given_arguments, last_name
 from fsdp_migrate.syntax.trees import FUNCTIONS
 
 DEPTH = 6  # how many names, calls and callers a state is followed through
@@ -29,7 +30,9 @@ USING_UP = re.compile(
     r"save|deepcopy|clone|dump|write|print|log|load|send|upload|broadcast|export|compare|equal"
     r"|assert|verify|_eq$|^len$"
 )
-SAME = frozenset({"detach", "to_local", "view", "contiguous"})  # give the memory they are asked of
+# What gives the memory that it is asked of, if there is nothing to convert.
+SAME = frozenset({"detach", "to_local", "view", "contiguous", "to", "cpu", "cuda", "float"})
+SAME |= {"double", "half", "bfloat16", "type"}
 Assignment = ast.Assign | ast.AnnAssign
 HOLDING = (ast.Dict, ast.Tuple, ast.List, ast.IfExp, ast.NamedExpr)
 
@@ -112,14 +115,16 @@ def _holder(node: ast.AST, module: Module, study: Study) -> ast.AST | None:
     call = module.table.parents[parent] if isinstance(parent, ast.Attribute) else None
     if not isinstance(call, ast.Call) or not isinstance(parent, ast.Attribute):
         return None
-    if parent.attr not in SAME | {"copy", "items", "values"}:
+    is_same = _gives_same(call, parent.attr, module, study)
+    if not is_same and parent.attr not in {"copy", "items", "values"}:
         return None
     loop = module.table.parents[call]
     if not isinstance(loop, ast.comprehension):
         return call
     whole = module.table.parents[loop]
     value = getattr(whole, "value", getattr(whole, "elt", None))
-    return whole if value is not None and _is_element(value, _variable(loop.target)) else None
+    name = _variable(loop.target)
+    return whole if value is not None and _is_element(value, name, module, study) else None
 
 
 def _variable(target: ast.expr) -> str:
@@ -127,18 +132,37 @@ def _variable(target: ast.expr) -> str:
     return last_name(target.elts[-1] if isinstance(target, (ast.Tuple, ast.List)) else target)
 
 
-def _is_element(value: ast.expr, name: str) -> bool:
+def _is_element(value: ast.expr, name: str, module: Module, study: Study) -> bool:
     """``v``, ``v.detach()`` and ``(k, v)``, and not ``v.clone()``."""
     match value:
         case ast.Name():
             return value.id == name
         case ast.Tuple(elts=elements):
-            return any(_is_element(each, name) for each in elements)
-        case ast.Call(func=ast.Attribute(value=inner, attr=attr)) if attr in SAME:
-            return _is_element(inner, name)
+            return any(_is_element(each, name, module, study) for each in elements)
+        case ast.Call(func=ast.Attribute(value=inner, attr=attr)):
+            is_same = _gives_same(value, attr, module, study)
+            return is_same and _is_element(inner, name, module, study)
         case ast.Attribute(value=inner, attr="data"):
-            return _is_element(inner, name)
+            return _is_element(inner, name, module, study)
     return False
+
+
+def _gives_same(call: ast.Call, method: str, module: Module, study: Study) -> bool:
+    """Whether a tensor's method may give the very memory that the tensor has."""
+    if method not in SAME or any(k.arg == "copy" for k in call.keywords):
+        return False
+    given = [devices.read_value(each, module, study).certain for each in given_arguments(call)]
+    to_cpu = method == "cpu" or (method in {"to", "type"} and "cpu" in given)
+    return not to_cpu or study.cache(_may_be_on_cpu)
+
+
+def _may_be_on_cpu(study: Study) -> bool:
+    """Whether parameters of some sharded model may be on the CPU, by what its wrap says: without a
+    word they are on the accelerator."""
+    return any(
+        not devices.read(each, study).is_accelerator or offloading.may_offload(each, study)
+        for each in study.every_constructor
+    )
 
 
 def _is_same_tensor(parent: ast.AST, node: ast.AST) -> bool:

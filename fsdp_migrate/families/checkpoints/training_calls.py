@@ -12,7 +12,7 @@ from fsdp_migrate.planning.context import Study
 from fsdp_migrate.syntax.trees import walk
 
 STEPS = frozenset({"backward", "step", "fit", "train_step", "training_step", "train_one_epoch"})
-DEPTH = 3  # functions that lead to one that trains
+Does = Callable[[ast.AST, Module], bool]
 
 
 def training_calls(node: ast.AST) -> Iterator[ast.Call]:
@@ -26,10 +26,10 @@ def training_calls(node: ast.AST) -> Iterator[ast.Call]:
                 yield call
 
 
-def leads_to_training(call: ast.Call, module: Module, study: Study, depth: int = DEPTH) -> bool:
+def leads_to_training(call: ast.Call, module: Module, study: Study) -> bool:
     """Whether a call runs a function of the project's that trains, or leads to one."""
     known = study.cache(_training_functions)
-    return _leads(call, module, study, depth, known, lambda node, _: any(training_calls(node)))
+    return _leads(call, module, study, known, lambda node, _: any(training_calls(node)))
 
 
 def changes_parameters(call: ast.Call, module: Module, study: Study) -> bool:
@@ -40,7 +40,7 @@ def changes_parameters(call: ast.Call, module: Module, study: Study) -> bool:
         calls = (each for each in walk(function) if isinstance(each, ast.Call))
         return any(_loads(each, where, study) for each in calls)
 
-    return _loads(call, module, study) or _leads(call, module, study, DEPTH, known, loads)
+    return _loads(call, module, study) or _leads(call, module, study, known, loads)
 
 
 def _loads(call: ast.Call, module: Module, study: Study) -> bool:
@@ -51,29 +51,35 @@ def _loads(call: ast.Call, module: Module, study: Study) -> bool:
 
 
 def _leads(
-    call: ast.Call,
-    module: Module,
-    study: Study,
-    depth: int,
-    known: dict[ast.AST, bool],
-    does: Callable[[ast.AST, Module], bool],
+    call: ast.Call, module: Module, study: Study, known: dict[ast.AST, bool], does: Does
 ) -> bool:
     """Whether a call runs a function of the project's that does something, or leads to one."""
-    for value in study.values(call.func, module):
-        if not isinstance(value, Function):
-            continue
-        if value.node not in known:
-            known[value.node] = does(value.node, value.module) or (
-                depth > 0
-                and any(
-                    _leads(each, value.module, study, depth - 1, known, does)
-                    for each in walk(value.node)
-                    if isinstance(each, ast.Call)
-                )
-            )
-        if known[value.node]:
+    return any(_reaches(each, study, known, does) for each in _called(call, module, study))
+
+
+def _reaches(first: Function, study: Study, known: dict[ast.AST, bool], does: Does) -> bool:
+    """Whether a function does something, or one that it leads to, however many are in between.
+
+    A no is kept of all that was looked into: nothing that these lead to was left out.
+    """
+    waiting = [first]
+    seen: dict[ast.AST, bool] = {first.node: False}
+    for function in waiting:  # which grows meanwhile
+        node, module = function.node, function.module
+        if known.get(node, False) or (node not in known and does(node, module)):
+            known[first.node] = known[node] = True
             return True
+        calls = [] if node in known else [n for n in walk(node) if isinstance(n, ast.Call)]
+        for called in (each for call in calls for each in _called(call, module, study)):
+            if called.node not in seen:
+                seen[called.node] = False
+                waiting.append(called)
+    known |= seen
     return False
+
+
+def _called(call: ast.Call, module: Module, study: Study) -> list[Function]:
+    return [value for value in study.values(call.func, module) if isinstance(value, Function)]
 
 
 def _training_functions(study: Study) -> dict[ast.AST, bool]:

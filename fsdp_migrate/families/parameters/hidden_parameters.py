@@ -42,6 +42,8 @@ from fsdp_migrate.syntax.scopes import Kind
 from fsdp_migrate.syntax.trees import walk
 
 ASKED = SHAPES | COUNTS | OF_WHOLE | STORAGES | REDUCING | PARTS | {"data_ptr", "element_size"}
+# What asks the same of its arguments: ``torch.numel(p)``.
+FUNCTIONS = REDUCING | REDUCERS | COUNTS | OF_WHOLE | applied_functions.APPLYING
 TAKING_LISTS = (
     applied_functions.APPLYING
     | clips.SINGLY
@@ -62,7 +64,7 @@ def hidden_parameters(
 ) -> Iterator[tuple[ast.expr, str]]:
     """What is measured, changed or gone over outside of sites, and may be a parameter or a list of
     some, with what is not followed on the way."""
-    single = {node: partial(is_parameter, study) for node in _measured(module)}
+    single = {node: partial(is_parameter, study) for node in _measured(module, study)}
     lists = {node: ways.wanted for node in _gone_over(module) if node not in single}
     for node, is_seen in (single | lists).items():
         if not ways.hands_on(node, module) or is_seen(node, module):
@@ -84,20 +86,24 @@ def is_parameter(study: Study, node: ast.expr, module: Module) -> bool:
     return any(models_of_list(each, study, where) for each, where in lists)
 
 
-def _measured(module: Module) -> Iterator[ast.expr]:
+def _measured(module: Module, study: Study) -> Iterator[ast.expr]:
     """What has numbers, memory or a gradient taken of it, is changed in place or put into a vector,
     or has a function called for each."""
     table = module.table
     for attribute in table.attributes_by_name.of(_names(module)):
         yield from _wholes(attribute.value)
-    for call in table.calls_by_name.of(REDUCING | REDUCERS | applied_functions.APPLYING):
+    for call in table.calls_by_name.of(FUNCTIONS):
         is_builtin = isinstance(call.func, ast.Name) and call.func.id in TOTALS | EXTREMES
         for given in () if is_builtin else given_arguments(call):
             yield from _wholes(given)
+    for call in table.calls_by_name.of(("len",)):
+        tensor = vectors.flattened_tensor(call.args[0]) if call.args else None
+        yield from _wholes(tensor) if tensor is not None else ()
     for call in table.calls_by_name.of(vectors.JOINING):
-        for part in vectors.joined_parts(call):
-            tensor = vectors.flattened_tensor(part)
-            yield from _wholes(tensor) if tensor is not None else ()
+        each = (e for given in call.args[:1] for e, _ in vectors.listed(given, study, module))
+        for part in (*vectors.joined_parts(call), *each):
+            if part in table.parents:  # not of another file
+                yield from _wholes(part)
 
 
 def _gone_over(module: Module) -> Iterator[ast.expr]:
@@ -129,6 +135,8 @@ def _wholes(node: ast.expr) -> Iterator[ast.expr]:
     match node:
         case ast.Attribute(value=inner, attr=attr) if attr in PARTS:
             yield from _wholes(inner)
+        case ast.Call(func=ast.Attribute(value=ast.Name(id="torch"), attr=attr), args=[inner, *_]):
+            yield from _wholes(inner) if attr in ELEMENTWISE else (node,)
         case ast.Call(func=ast.Attribute(value=inner, attr=attr)) if attr in ELEMENTWISE:
             yield from _wholes(inner)
         case ast.BinOp(left=left, right=right):
@@ -185,6 +193,10 @@ class ParameterWays(Ways):
         node = value.node
         is_own = isinstance(node, ast.expr) and not _is_measured(node)
         return is_own and self.wanted(of_kind(node, ast.expr), value.module)
+
+    def _hold(self, node: ast.expr, module: Module, depth: int, *, taken: bool) -> bool:
+        wholes = _wholes(node)  # passed(p.grad.view(-1))
+        return any(super(ParameterWays, self)._hold(e, module, depth, taken=taken) for e in wholes)
 
     def _given(self, call: ast.Call, called: ast.expr, module: Module) -> list[ast.expr]:
         return super()._given(call, called, module) if self._may_give_back(call, module) else []

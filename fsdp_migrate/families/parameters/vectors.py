@@ -22,6 +22,7 @@ from fsdp_migrate.families.training_loop import applied_functions
 from fsdp_migrate.families.training_loop.applied_functions import MAP, STARMAP
 from fsdp_migrate.families.training_loop.gathered_roots import may_stay_gathered, reshard_line
 from fsdp_migrate.families.training_loop.reductions import (
+    ELEMENTWISE,
     MODULES,
     OF_LISTS,
     REDUCING,
@@ -51,7 +52,6 @@ NORMS = Construct.parse("norm of a list over ranks")
 FUNCTIONS = CATS | {f"{u}{name}" for u in UTILS for name in (TO_VECTOR, FROM_VECTOR)}
 MAPPING = frozenset({MAP, STARMAP})
 FLATTENING = frozenset({"flatten", "view", "reshape", "ravel"})
-PASSING = frozenset({"detach", "clone", "float", "cpu", "contiguous", "to"})
 
 
 def find_flattened_parameters(study: Study, module: Module) -> Iterator[Site]:
@@ -149,19 +149,23 @@ def decide_norms(site: Site, study: Study) -> Decision:
 def flattened(given: ast.expr, study: Study, module: Module) -> list[ast.expr]:
     """``p.grad`` of ``[p.grad.flatten() for p in model.parameters()]``, also under a name, and of
     ``flat.append(p.grad.flatten())``; what else a list has is not."""
-    parts: list[tuple[ast.expr, set[str]]] = []
+    bases = (flat_base(*each) for each in listed(given, study, module))
+    return [base for base in bases if base is not None]
+
+
+def listed(given: ast.expr, study: Study, module: Module) -> Iterator[tuple[ast.expr, set[str]]]:
+    """What a list has one of for each round, and the names in it that change with the round:
+    ``p.grad`` of ``[p.grad for p in ps]``, also under a name, and of ``grads.append(p.grad)``."""
     made = [given]
     if not isinstance(given, (ast.ListComp, ast.GeneratorExp)):
         found = study.values(given, module)
         made = [v.node for v in found if v.module is module and isinstance(v.node, ast.expr)]
         for value in found:
             for element, _ in study.tracer.additions(value):
-                parts.append((element, names_in(element)))
+                yield element, names_in(element)
     for each in made:
         if isinstance(each, (ast.ListComp, ast.GeneratorExp)):
-            parts.append((each.elt, {n for g in each.generators for n in names_in(g.target)}))
-    bases = [flat_base(element, names) for element, names in parts]
-    return [base for base in bases if base is not None]
+            yield each.elt, {n for g in each.generators for n in names_in(g.target)}
 
 
 def joined_parts(call: ast.Call) -> list[ast.expr]:
@@ -180,13 +184,14 @@ def flat_base(element: ast.expr, names: set[str]) -> ast.expr | None:
 
 
 def flattened_tensor(element: ast.expr) -> ast.expr | None:
-    """What methods flatten, and change in no other way; None of what is not flattened."""
+    """What is flattened: by a method, or a function of torch's; None of what is not."""
     node, flat = element, False
     while isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
-        if node.func.attr not in FLATTENING | PASSING:
-            return None
+        if node.func.attr not in ELEMENTWISE:
+            break
         flat |= node.func.attr in FLATTENING
-        node = node.func.value
+        is_function = getattr(node.func.value, "id", "") == "torch"
+        node = node.args[0] if is_function and node.args else node.func.value
     return node if flat else None
 
 
