@@ -330,3 +330,19 @@ def test_what_functions_of_torchs_ask(asked: str, is_said: bool) -> None:
     given += f"for p in model.parameters():\n    print({asked})\n"
     result, _ = migrate({"train.py": given})
     assert bool(result.not_followed) is is_said
+
+
+def test_a_chosen_class_that_a_lambda_calls() -> None:
+    """Its name is of the scope around, which stopped the whole run."""
+    given = (
+        PROGRAM.format(above="flag = bool(1)", hidden="None", asked="pass")
+        + """
+def build(net):
+    wrapper = FSDP if flag else torch.nn.Identity
+    model = (lambda: wrapper(net))()
+    return model
+"""
+    )
+    result, after = migrate({"train.py": given})
+    assert not result.problems
+    assert "wrapper = shard if flag else torch.nn.Identity" in after["train.py"]

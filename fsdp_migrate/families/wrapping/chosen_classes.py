@@ -65,7 +65,7 @@ def _says_the_same(choice: ast.IfExp, constructor: Constructor) -> bool:
     if not isinstance(call.func, ast.Name) or not isinstance(made, ast.Assign):
         return False  # one of several choices
     block = block_of(table.parents[then], then)
-    if made not in block or len(table.within[call.func].bindings[call.func.id]) > 1:
+    if made not in block or len(table.within[call.func].bindings.get(call.func.id, ())) != 1:
         return False
     between = block[block.index(made) + 1 : block.index(then)]
     names, parts = names_in(choice.test), {getattr(n, "attr", "") for n in ast.walk(choice.test)}
