@@ -1352,6 +1352,7 @@ def full_params(
             module._parameters[name] = whole[parameter]
         yield
     finally:
+        reshard_parameters(model)  # units that ran inside may have stayed whole
         for module, name, parameter in places:
             module._parameters[name] = parameter
         if writeback:

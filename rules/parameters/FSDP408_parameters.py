@@ -72,6 +72,7 @@ RULE = Rule(
         "parameters by their places",
         "parameters of a part",
         "parameters given to a backward",
+        "parameters out of sight given to a backward",
         "parameter count",
         "parameter address",
         "parameter memory",
@@ -233,6 +234,7 @@ def decide(site: Site, study: Study) -> Decision:
         parameter_hooks.ACCUMULATED,
         parameter_hooks.STEPPING,
         parameter_hooks.INPUTS,
+        parameter_hooks.UNSEEN_INPUTS,
         parameter_hooks.WATCHED,
     }:
         return parameter_hooks.decide_hook(site, study, RULE.code)

@@ -162,9 +162,12 @@ def read_early_parameters(call: ast.Call, module: Module, study: Study) -> Early
     table, method = module.table, call.func
     each = asked_of_each(call, PARAMETER_METHODS)
     given = given_arguments(call) if each is None else [each[0]]
-    asked = each is not None
+    asked, owner = each is not None, None
     if isinstance(method, ast.Attribute) and method.attr in PARAMETER_METHODS:
         asked, given = True, [method.value]
+    elif isinstance(method, ast.Attribute):  # the model's own: ``net.configure_optimizers()``
+        owner = method.value
+        given = [*given, owner]
     statement = table.statement(call)
     names = _keeps_in(statement, call)
     if not names:
@@ -185,6 +188,7 @@ def read_early_parameters(call: ast.Call, module: Module, study: Study) -> Early
             wrap
             for wrap in later_wraps(model, statement, module, study)
             if _keeps_parameters(wrap, study, module)
+            and (model is not owner or access_path(owner) in module.given_paths[wrap])
         ]
         if wraps:
             behind = table.statement(wraps[-1])

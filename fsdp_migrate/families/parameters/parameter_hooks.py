@@ -11,6 +11,7 @@ import ast
 from collections.abc import Iterator
 
 from fsdp_migrate.analysis.module import Module
+from fsdp_migrate.analysis.values import Class, Made, Value
 from fsdp_migrate.families.parameters.parameter_owners import (
     may_be_flat,
     models_concerned,
@@ -28,6 +29,7 @@ TENSOR = Construct.parse("hook on a parameter")
 ACCUMULATED = Construct.parse("hook behind a parameter's gradient")
 STEPPING = Construct.parse("optimizer in the backward")
 INPUTS = Construct.parse("parameters given to a backward")
+UNSEEN_INPUTS = Construct.parse("parameters out of sight given to a backward")
 WATCHED = Construct.parse("parameters that are watched")
 METHODS = {"register_hook": TENSOR, "register_post_accumulate_grad_hook": ACCUMULATED}
 IN_BACKWARD = "_apply_optimizer_in_backward"
@@ -56,8 +58,30 @@ def find_parameter_hooks(study: Study, module: Module) -> Iterator[Site]:
             yield Site(STEPPING, module, call, call, given)
     for call in module.table.calls_by_name.named("backward") if study.constructors else ():
         for given in (k.value for k in call.keywords if k.arg == "inputs"):
-            if models_of_list(given, study, module) and not is_gathered(call, study, module):
+            if is_gathered(call, study, module):
+                continue
+            if models_of_list(given, study, module):
                 yield Site(INPUTS, module, call, call, given)
+            elif _is_out_of_sight(given, study, module):
+                yield Site(UNSEEN_INPUTS, module, call, call, given)
+
+
+def _is_out_of_sight(given: ast.expr, study: Study, module: Module) -> bool:
+    """Whether parameters of what is not followed are given: ``optimizer.parameters()``."""
+    for value in study.values(given, module):
+        match value.node:
+            case ast.Call(func=ast.Attribute(value=owner, attr="parameters")):
+                owners = study.values(owner, value.module)
+                if not owners or not all(_is_followed(each, study) for each in owners):
+                    return True
+    return False
+
+
+def _is_followed(owner: Value, study: Study) -> bool:
+    """Whether an object is known, and its ``parameters`` are a module's."""
+    if isinstance(owner, Made) and isinstance(owner.callee, Class):
+        return any(b.startswith("torch.nn.") for b in study.tracer.external_bases(owner.callee))
+    return isinstance(owner, Made)
 
 
 def _watched(call: ast.Call, study: Study, module: Module) -> ast.expr | None:
@@ -81,6 +105,13 @@ def decide_hook(site: Site, study: Study, rule: str) -> Decision:
             "in the place of sharded ones: log p.grad behind the backward to have gradients logged"
         )
         return study.rewritten(site, rule, "kept, without gradients", models=models, review=review)
+    if site.construct == UNSEEN_INPUTS:
+        review = (
+            "those of a sharded model get no gradients here: they are no part of the graph, which "
+            "has the gathered ones in their place; leave inputs= out"
+        )
+        sharded = frozenset(c for c in study.constructors.values() if c.has_module)
+        return study.rewritten(site, rule, "kept", models=sharded, review=review)
     models = models_concerned(site, study)
     if site.construct == ACCUMULATED:
         review = (
