@@ -11,8 +11,8 @@ from collections.abc import Callable, Iterable, Iterator
 from itertools import takewhile
 
 from fsdp_migrate.analysis.module import Module
-from fsdp_migrate.analysis.tracing.attributes import NAMESPACES
 from fsdp_migrate.analysis.tracing.containers import DICTS
+from fsdp_migrate.analysis.tracing.owners import NAMESPACES
 from fsdp_migrate.analysis.tracing.sequences import THROUGH_STARS
 from fsdp_migrate.analysis.tracing.tracer import Tracer
 from fsdp_migrate.analysis.values import (

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 from fsdp_migrate.analysis.flow import Definition, access_path
 from fsdp_migrate.analysis.module import Module
-from fsdp_migrate.analysis.tracing import compiled
+from fsdp_migrate.analysis.tracing import compiled, owners
 from fsdp_migrate.analysis.tracing.answers import Answers
 from fsdp_migrate.analysis.tracing.class_hierarchy import ClassHierarchy
 from fsdp_migrate.analysis.tracing.computed_names import ComputedNames
@@ -37,10 +37,6 @@ from fsdp_migrate.fsdp1 import api as fsdp1
 from fsdp_migrate.syntax.scopes import Binding, Kind
 from fsdp_migrate.syntax.trees import FUNCTIONS
 
-# What has its keyword arguments as attributes, and whatever else is set.
-NAMESPACES = frozenset(
-    {"types.SimpleNamespace", "argparse.Namespace", "threading.local", "easydict.EasyDict"}
-)
 Method = ast.FunctionDef | ast.AsyncFunctionDef
 
 
@@ -76,18 +72,13 @@ class Attributes:
             if found is not None:
                 return found
         result: list[Value] = []
-        seen: set[ast.AST] = set()
-        for value in self.evaluate(node.value, module, frame):
-            if isinstance(value, Made) and isinstance(value.callee, Class):
-                if value.callee.node in seen:
-                    continue  # instances of one class, however made, have the same
-                seen.add(value.callee.node)
-            elif isinstance(value, (Made, Unknown)):
+        for value in owners.one_of_each(self.evaluate(node.value, module, frame), node.attr):
+            computed = None
+            is_own = isinstance(value, Made) and isinstance(value.callee, Class)
+            if isinstance(value, (Made, Unknown)) and not is_own:
                 computed = self._computed(node, module)
-                if computed is not None:
-                    result += computed
-                    continue
-            result += self.of_value(value, node.attr, node, module)
+            found = self.of_value(value, node.attr, node, module) if computed is None else computed
+            result += found
         return result
 
     def _computed(self, node: ast.Attribute, module: Module) -> list[Value] | None:
@@ -124,12 +115,12 @@ class Attributes:
                 return self.of_instance(cls, attr, node, module)
             case Class():
                 return self.of_instance(value, attr, node, module)
-            case Made(made_by=made_by, node=ast.Call() as call) if made_by in NAMESPACES:
+            case Made(made_by=made_by, node=ast.Call() as call) if made_by in owners.NAMESPACES:
                 given = [k.value for k in call.keywords if k.arg == attr]
                 if given:  # and what may be set afterwards
                     found = list(self.evaluate(given[0], value.module, value.frame))
                     return [*found, Unknown(node, module, why=f"{attr} may be set again")]
-            case Made(made_by=made_by, node=ast.Call() as call) if self._hands_on(made_by, attr):
+            case Made(made_by=made_by, node=ast.Call() as call) if owners.hands_on(made_by, attr):
                 inner = [k.value for k in call.keywords if k.arg == "module"] or call.args[:1]
                 if inner and not isinstance(inner[0], ast.Starred):
                     return self._of_wrapped(inner[0], value, attr, node, module)
@@ -148,24 +139,18 @@ class Attributes:
             wrapped = self.evaluate(inner, model.module, model.frame)
             values = [v for each in wrapped for v in self.of_value(each, attr, node, module)]
             for store, where in self.index.attribute_stores.get(attr, ()):
-                owners = self.evaluate(store.value, where)
-                if any(isinstance(v, Made) and self._hands_on(v.made_by, attr) for v in owners):
+                given = self.evaluate(store.value, where)
+                if any(isinstance(v, Made) and owners.hands_on(v.made_by, attr) for v in given):
                     values += self._stored_value(store, where)
             return values
 
         return list(self.answers.ask((model.node, model.frame, attr), found, node, module))
 
-    def _hands_on(self, made_by: str, attr: str) -> bool:
-        """Whether FSDP1's class made an object, which has what the module inside has (its
-        ``__getattr__``), and the attribute is none of its own."""
-        own = fsdp1.OF_MODELS | fsdp1.ONLY_MODELS | fsdp1.FIELDS | fsdp1.UNMISTAKABLE
-        return attr not in own and fsdp1.canonical(made_by) == fsdp1.FSDP
-
     def _stored_in_module(self, target: Module, attr: str) -> Iterator[Value]:
         """What other files assign to a name of a module: ``state.model = FSDP(net)``."""
         for store, where in self.index.attribute_stores.get(attr, ()):
-            owners = self.evaluate(store.value, where)
-            if any(isinstance(v, ModuleValue) and v.target is target for v in owners):
+            given = self.evaluate(store.value, where)
+            if any(isinstance(v, ModuleValue) and v.target is target for v in given):
                 yield from self._stored_value(store, where)
 
     def _stored_under_path(self, node: ast.AST, module: Module) -> Iterator[Value]:
@@ -250,8 +235,8 @@ class Attributes:
         """The classes whose attribute is assigned, or that of whose instances."""
         store, module = item
         values = self.evaluate(store.value, module)
-        owners = [v.callee if isinstance(v, Made) else v for v in values]
-        found: set[ast.AST] = {owner.node for owner in owners if isinstance(owner, Class)}
+        classes = [v.callee if isinstance(v, Made) else v for v in values]
+        found: set[ast.AST] = {cls.node for cls in classes if isinstance(cls, Class)}
         return found, self.answers.is_final(store.value)
 
     def class_binding(self, binding: Binding, cls: Class) -> list[Value]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 
 from fsdp_migrate.analysis.module import Module
-from fsdp_migrate.analysis.tracing import compiled, computed_names, configured
+from fsdp_migrate.analysis.tracing import compiled, computed_names, configured, owners
 from fsdp_migrate.analysis.tracing.branches_taken import BranchesTaken
 from fsdp_migrate.analysis.tracing.call_graph import CallGraph
 from fsdp_migrate.analysis.tracing.containers import Containers
@@ -162,9 +162,9 @@ class Calls:
             case [owner, asked]:
                 named = computed_names.names(asked, module, frame, self.tracer)
                 if named is not None:
-                    owners = self.evaluate(owner, module, frame)
+                    held = self.evaluate(owner, module, frame)
                     attribute = self.tracer.attribute_of
-                    return [v for n in named for o in owners for v in attribute(o, n, node, module)]
+                    return [v for n in named for o in held for v in attribute(o, n, node, module)]
         return [Made(node, module, frame, callee)]
 
     def _submodule(
@@ -175,8 +175,9 @@ class Calls:
             case [ast.Constant(value=str(path))] if path:
                 found = list(self.evaluate(owner, module, frame))
                 for name in path.split("."):
+                    each = owners.one_of_each(found, name)
                     found = [
-                        v for o in found for v in self.tracer.attribute_of(o, name, node, module)
+                        v for o in each for v in self.tracer.attribute_of(o, name, node, module)
                     ]
                 return found
         return [Computed(node, module, frame)]

@@ -30,6 +30,7 @@ from fsdp_migrate.analysis.tracing.names_only import ClassAttributes, NoCalls
 from fsdp_migrate.analysis.tracing.project_index import ProjectIndex
 from fsdp_migrate.analysis.tracing.registries import Registries
 from fsdp_migrate.analysis.tracing.sequences import Sequences
+from fsdp_migrate.analysis.tracing.unbound import Unbound
 from fsdp_migrate.analysis.values import (
     Class,
     Computed,
@@ -76,6 +77,7 @@ class Tracer:
         sequences = Sequences(self, index)
         self._containers = Containers(self, index, classes, sequences, answers)
         self._branches = BranchesTaken(self)
+        self._unbound = Unbound()
         self._names = Names(self, self._containers, sequences, self._branches)
         self._attributes = attributes(self, answers, index, classes, self._names)
         graph = CallGraph(self, index, classes, self._attributes, answers)
@@ -113,6 +115,8 @@ class Tracer:
             return known
         if node in self.outdated:
             return frozenset()
+        if frame is not None and self._unbound.has(node, module):
+            return self.evaluate(node, module)
         return self._answers.ask(key, lambda: self._evaluate(node, module, frame), node, module)
 
     def attribute(self, value: Value, name: str, node: ast.AST, module: Module) -> Values:

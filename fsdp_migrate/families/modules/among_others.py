@@ -11,7 +11,7 @@ import ast
 from collections.abc import Iterator
 
 from fsdp_migrate.analysis.module import Module
-from fsdp_migrate.analysis.tracing.attributes import NAMESPACES
+from fsdp_migrate.analysis.tracing.owners import NAMESPACES
 from fsdp_migrate.analysis.values import Class, Computed, Made, Unknown, Value
 from fsdp_migrate.families.wrapping import sharded_parts
 from fsdp_migrate.fsdp1.model_values import definitions, models

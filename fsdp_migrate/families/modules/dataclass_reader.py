@@ -49,21 +49,24 @@ class DataclassReader:
     def __init__(self, study: Study) -> None:
         self.study, self.methods = study, Methods(study)
         self._registered: set[ast.AST] | None = None
+        # What was looked through for the outputs of units, and after how many calls at least.
+        self._reached: dict[tuple[FunctionNode, ast.ClassDef], int] = {}
 
     # -- outputs ----------------------------------------------------------------------------------
 
     def outputs(self, units: Iterable[Class], constructor: Constructor) -> list[Class]:
         """The dataclasses that units, or methods that get FSDP2's hooks, return."""
         found: dict[ast.ClassDef, Class] = {}
+        self._reached.clear()
         for cls in units:
             method = self.methods.find(cls, "forward")
             if method is not None:
-                self._returned(*method, cls, found, frozenset())
+                self._returned(*method, cls, found)
         for entry in entries(self.study):
             if constructor.call in entry.made:
                 owner = self.methods.find(entry.cls, entry.name)
                 if owner is not None:
-                    self._returned(*owner, entry.cls, found, frozenset())
+                    self._returned(*owner, entry.cls, found)
         return list(found.values())
 
     def _returned(
@@ -72,18 +75,19 @@ class DataclassReader:
         function: FunctionNode,
         cls: Class,
         found: dict[ast.ClassDef, Class],
-        seen: frozenset[FunctionNode],
+        calls: int = 0,
     ) -> None:
-        if function in seen or len(seen) > DEEP:
+        reached = function, cls.node
+        if calls > DEEP or self._reached.get(reached, calls + 1) <= calls:
             return
-        seen |= {function}
+        self._reached[reached] = calls
         if function.returns is not None:
             self._annotation(function.returns, owner.module, found)
         for returned in exits(function, owner.module)[0]:
             if returned.value is None:
                 continue
             values = self.study.values(returned.value, owner.module)
-            self._values(values, owner, cls, found, seen)
+            self._values(values, owner, cls, found, calls + 1)
 
     def _values(
         self,
@@ -91,7 +95,7 @@ class DataclassReader:
         owner: Class,
         cls: Class,
         found: dict[ast.ClassDef, Class],
-        seen: frozenset[FunctionNode],
+        calls: int,
         depth: int = 0,
         *,
         in_field: bool = False,
@@ -112,10 +116,10 @@ class DataclassReader:
                 case Unknown(node=ast.arg(annotation=ast.expr() as annotation)):
                     self._annotation(annotation, value.module, found, in_field=in_field)
                 case _ if isinstance(value.node, ast.Call):
-                    self._call(value.node, value, owner, cls, found, seen)
+                    self._call(value.node, value, owner, cls, found, calls)
             for node in inner:
                 further = evaluate(node, value.module, value.frame)
-                self._values(further, owner, cls, found, seen, depth + 1, in_field=inside)
+                self._values(further, owner, cls, found, calls, depth + 1, in_field=inside)
 
     def _call(
         self,
@@ -124,21 +128,21 @@ class DataclassReader:
         owner: Class,
         cls: Class,
         found: dict[ast.ClassDef, Class],
-        seen: frozenset[FunctionNode],
+        calls: int,
     ) -> None:
         """``self.model(x)`` and ``super().forward(x)`` return what those return."""
         match call.func:
             case ast.Attribute(value=ast.Call(func=ast.Name(id="super")), attr=name):
                 method = self.methods.find(cls, name, owner)
                 if method is not None:
-                    self._returned(*method, cls, found, seen)
+                    self._returned(*method, cls, found, calls)
                 return
         callees = self.study.tracer.evaluate(call.func, value.module, value.frame)
         for callee in self.methods.attributes.elements(callees):
             if isinstance(callee, Made) and isinstance(callee.callee, Class):
                 method = self.methods.find(callee.callee, "forward")
                 if method is not None:
-                    self._returned(*method, callee.callee, found, seen)
+                    self._returned(*method, callee.callee, found, calls)
 
     # -- inputs -----------------------------------------------------------------------------------
 

@@ -58,8 +58,21 @@ def sharded_parts(node: ast.expr, module: Module, study: Study) -> Held:
 
 def _is_given_some(value: Value, study: Study) -> bool:
     """Whether a module is made of what is sharded, or has sharded parts: ``Box(model)``."""
-    for each in given_arguments(value.node) if isinstance(value.node, ast.Call) else []:
-        for part in study.values(each, value.module):
+    if not isinstance(value.node, ast.Call):
+        return False
+    known = study.cache(_given_some)
+    if value.node not in known:
+        known[value.node] = _find_given(value.node, value.module, study)
+    return known[value.node]
+
+
+def _given_some(study: Study) -> dict[ast.AST, bool]:
+    return {}
+
+
+def _find_given(call: ast.Call, module: Module, study: Study) -> bool:
+    for each in given_arguments(call):
+        for part in study.values(each, module):
             is_made_here = part.node is each and each not in study.constructors
             if _is_given_some(part, study) if is_made_here else _parts(part, study):
                 return True
@@ -118,7 +131,7 @@ def _parts(value: Value, study: Study) -> set[ast.AST]:
         made = {value.node}
         if isinstance(value.node, ast.Call):  # of a partial, or of a class derived from FSDP1's
             made |= {v.node for v in study.values(value.node.func, value.module)}
-        return made & set(study.constructors)
+        return {node for node in made if node in study.constructors}
     match value:
         case Made(callee=Class() as cls) if is_module(cls, study):
             return _kept(cls.node, study, lambda: _of_class(value, cls, study))
