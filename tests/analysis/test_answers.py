@@ -7,7 +7,6 @@ from collections.abc import Iterable, Mapping
 from types import SimpleNamespace
 from typing import Any
 
-import pytest
 from hypothesis import given, settings, strategies
 
 from fsdp_migrate.analysis.tracing import answers
@@ -125,39 +124,3 @@ def test_a_circle_that_finds_something_new_each_time_ends() -> None:
     assert len(looked) < 3 * answers.LAST_ROUND
     assert any("too long" in value.why for value in found if not isinstance(value, int))
     assert ask("a") == found
-
-
-@pytest.mark.parametrize("order", ["ab", "ba"])
-def test_what_follows_from_finding_nothing_waits_for_the_circle(order: str) -> None:
-    """``a`` has a value of its own only by way of ``b``, which asks ``a`` first: taken for nothing
-    in the first round, what would stand for it would go round for ever."""
-    asked: Any = Answers()
-
-    def ask(question: str) -> frozenset[Any]:
-        return frozenset(asked.ask(question, lambda: find(question), ast.Pass(), MODULE))
-
-    def find(question: str) -> Iterable[str]:
-        if question == "b":
-            return (*ask("a"), "found")
-        found = ask("b")
-        return found or (["nothing"] if asked.is_nothing("b") else [])
-
-    assert {question: ask(question) for question in order} == {
-        "a": {"found"},
-        "b": {"found"},
-    }
-
-
-@pytest.mark.parametrize("order", ["ab", "ba"])
-def test_nothing_in_a_circle_is_said_when_it_has_settled(order: str) -> None:
-    asked: Any = Answers()
-
-    def ask(question: str) -> frozenset[Any]:
-        return frozenset(asked.ask(question, lambda: find(question), ast.Pass(), MODULE))
-
-    def find(question: str) -> Iterable[str]:
-        if question == "b":
-            return [value for value in ask("a") if value != "nothing"]
-        return ask("b") or (["nothing"] if asked.is_nothing("b") else [])
-
-    assert {question: ask(question) for question in order} == {"a": {"nothing"}, "b": set()}

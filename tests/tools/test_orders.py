@@ -39,45 +39,17 @@ class Trainer:
 net = FSDP(torch.nn.Linear(2, 2))
 Trainer().fit(net, torch.optim.AdamW(net.parameters()))
 """
-# Functions that call one another: what calls them, and what they are given, is one question.
-CIRCLE = """\
-import torch
-from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
-
-
-class First:
-    def handle(self, held):
-        held.state_dict()
-        return held.other.handle(held)
-
-
-class Second:
-    def handle(self, held):
-        held.load_state_dict({})
-        return held.mine.handle(held)
-
-
-class Held(torch.nn.Module):
-    def __init__(self, net):
-        super().__init__()
-        self.net, self.mine, self.other = FSDP(net), First(), Second()
-
-
-first = First()
-first.handle(Held(torch.nn.Linear(2, 2)))
-"""
 
 
 @pytest.fixture(scope="module")
 def projects() -> orders.Projects:
-    """A few examples, and what has circles."""
+    """A few examples, and a dictionary that is filled where it is empty."""
     every = orders.examples()
     chosen = {name: every[name] for name in sorted(every)[::40]}
     fixture = files(orders.TOP / "fixtures" / "programs" / "lifecycle" / "before")
     return {
         **chosen,
         "filled": {"example.py": FILLED},
-        "circle": {"example.py": CIRCLE},
         "lifecycle": fixture,
     }
 

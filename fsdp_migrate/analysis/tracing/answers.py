@@ -12,10 +12,10 @@ from __future__ import annotations
 import ast
 import sys
 from collections.abc import Callable, Hashable, Iterable
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from fsdp_migrate.analysis.module import Module
-from fsdp_migrate.analysis.values import Class, Frame, FunctionNode, Unknown
+from fsdp_migrate.analysis.values import Class, Frame, Unknown, Value, Values
 
 MAX_DEPTH = 300  # nested evaluations; each takes some ten Python frames
 MAX_STEPS = 20_000  # evaluations for one question and those that it asks
@@ -23,15 +23,11 @@ MAX_ROUNDS = 10  # of a circle; after so many what was found once stays
 LAST_ROUND = 60  # of one in which there is something new each time
 RECURSION_LIMIT = 12 * MAX_DEPTH + 1000
 # What an expression stands for in a frame; what instances of a class have as an attribute;
-# what a model made in a frame has of the module inside; what calls a function.
+# what a model made in a frame has of the module inside.
 Question = (
-    tuple[ast.expr, Frame | None]
-    | tuple[ast.ClassDef, str]
-    | tuple[ast.AST, Frame | None, str]
-    | tuple[str, FunctionNode]
+    tuple[ast.expr, Frame | None] | tuple[ast.ClassDef, str] | tuple[ast.AST, Frame | None, str]
 )
-Answer = frozenset[Any]  # values; of callers, calls
-NOTHING: Answer = frozenset()
+NOTHING: Values = frozenset()
 _CUT = -1  # in the place of a depth: the search was cut off, and the answer is not kept
 _NONE = MAX_DEPTH + 2  # in the place of a depth: no open question
 Key = TypeVar("Key", bound=Hashable)
@@ -42,30 +38,25 @@ class Answers:
     """What was found for every question, and the questions that are open."""
 
     def __init__(self) -> None:
-        self.final: dict[Question, Answer] = {}
+        self.final: dict[Question, Values] = {}
         self._open: dict[Question, int] = {}  # questions not answered yet, and their depth
         self._path: list[Question] = []  # the same, by depth
         # Depth of the first open question whose answer so far went into the one that is made now.
         self._lowest = _NONE
-        self._assumed: dict[Question, Answer] = {}  # what open questions were in the last round
+        self._assumed: dict[Question, Values] = {}  # what open questions were in the last round
         self._used: set[Question] = set()  # the open questions that others asked
         self._changed = False  # in this round, one of those
         # Answers of this round into which that of an open question went, which is the second value.
-        self._provisional: dict[Question, tuple[Answer, Question]] = {}
-        # Questions of which nothing is found so far, and those of which nothing was found when
-        # their circle had settled. What follows from finding nothing counts for the latter alone:
-        # in a circle it would hold itself up, though something is found a round later.
-        self._empty: set[Question] = set()
-        self._concluded: set[Question] = set()
+        self._provisional: dict[Question, tuple[Values, Question]] = {}
         self._steps = 0
 
     def ask(
         self,
         key: Question,
-        find: Callable[[], Iterable[Found]],
+        find: Callable[[], Iterable[Value]],
         node: ast.AST,
         module: Module,
-    ) -> frozenset[Found]:
+    ) -> Values:
         """The answer to a question, found once."""
         if key in self.final:
             return self.final[key]
@@ -83,13 +74,11 @@ class Answers:
         self._steps += 1
         if depth > MAX_DEPTH or self._steps > MAX_STEPS:
             self._lowest = _CUT  # what is known by now is not all there is
-            cut: Any = _too_long(node, module)
-            return frozenset({cut})
+            return frozenset({_too_long(node, module)})
         self._open[key] = depth
         self._path.append(key)
         lowest, self._lowest = self._lowest, _NONE
         changed, self._changed = self._changed, False
-        empty, self._empty = self._empty, set()
         try:
             result = self._settle(key, find, node, module)
         finally:
@@ -97,21 +86,12 @@ class Answers:
             self._path.pop()
         if self._lowest < depth:  # part of a circle that began earlier, or cut off
             lowest, changed = min(lowest, self._lowest), changed or self._changed
-            empty |= self._empty
         if self._lowest == _CUT and (depth == 0 or self._steps > MAX_STEPS):
             if not any(isinstance(value, Unknown) for value in result):
                 result |= {_too_long(node, module)}
             self.final[key] = result
-        self._lowest, self._changed, self._empty = lowest, changed, empty
+        self._lowest, self._changed = lowest, changed
         return result
-
-    def is_nothing(self, key: Question) -> bool:
-        """Whether nothing is found of a question, and not only so far."""
-        if key in self.final:
-            return not self.final[key]
-        if key not in self._concluded:
-            self._empty.add(key)
-        return key in self._concluded
 
     def is_final(self, node: ast.expr) -> bool:
         """Whether it is known for good what an expression may be."""
@@ -122,14 +102,12 @@ class Answers:
         self._assumed.clear()
         self._used.clear()
         self._provisional.clear()
-        self._empty.clear()
-        self._concluded.clear()
         if sys.getrecursionlimit() < RECURSION_LIMIT:
             sys.setrecursionlimit(RECURSION_LIMIT)
 
     def _settle(
-        self, key: Question, find: Callable[[], Iterable[Any]], node: ast.AST, module: Module
-    ) -> Answer:
+        self, key: Question, find: Callable[[], Iterable[Value]], node: ast.AST, module: Module
+    ) -> Values:
         """The answer to an open question: for good, unless one that was opened earlier goes in."""
         depth, before, rounds = self._open[key], len(self._provisional), 0
         while True:
@@ -151,17 +129,15 @@ class Answers:
                 more = {_too_long(node, module)}
                 result |= more
                 circle = {each: values | more for each, values in circle.items()}
-            concludes = not self._changed and not self._empty <= self._concluded
-            self._concluded |= self._empty if concludes else set()
-            if not (self._changed or concludes) or rounds > LAST_ROUND:
+            if not self._changed or rounds > LAST_ROUND:
                 self.final.update(circle)
                 self.final[key] = result
                 return result
-            self._lowest, self._changed, self._empty = _NONE, False, set()
+            self._lowest, self._changed = _NONE, False
 
-    def _take(self, before: int) -> dict[Question, Answer]:
+    def _take(self, before: int) -> dict[Question, Values]:
         """Take away the provisional answers that came after so many others."""
-        taken: dict[Question, Answer] = {}
+        taken: dict[Question, Values] = {}
         while len(self._provisional) > before:
             key, (values, _) = self._provisional.popitem()
             taken[key] = values

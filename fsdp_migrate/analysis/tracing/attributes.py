@@ -170,9 +170,7 @@ class Attributes:
         moment = self._moment(cls, attr, node, module)
         key = (cls.node, attr if moment is None else f"{attr} before {moment.name}")
         found = self.answers.ask(key, lambda: self.of_class(cls, attr, moment), node, module)
-        if not found and self.answers.is_nothing(key):
-            return [Unknown(node, module, why=f"{attr} is set outside these paths")]
-        return list(found)
+        return list(found) or [Unknown(node, module, why=f"{attr} is set outside these paths")]
 
     def _moment(self, cls: Class, attr: str, node: ast.AST, module: Module) -> Moment | None:
         """Up to where ``__init__`` has run at ``node``, if it assigns an attribute of ``self``, or

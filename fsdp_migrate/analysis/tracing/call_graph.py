@@ -24,7 +24,6 @@ from fsdp_migrate.analysis.values import Class, Function, FunctionNode, Made, Pa
 from fsdp_migrate.syntax.expressions import last_name
 from fsdp_migrate.syntax.trees import FUNCTIONS
 
-CALLERS = "callers"  # the question
 PARTIAL = frozenset({"functools.partial"})
 SPAWN = frozenset({"torch.multiprocessing.spawn", "torch.multiprocessing.spawn.spawn"})
 # Method names so common that a receiver nobody knows must not be taken for a project class.
@@ -36,11 +35,6 @@ COMMON_METHODS = frozenset(
         *("__init__", "__call__"),
     )
 )
-
-
-def _place(site: CallSite) -> tuple[object, ...]:
-    call, partial = site.call, site.partial.call if site.partial is not None else site.call
-    return site.module.display, call.lineno, call.col_offset, partial.lineno, partial.col_offset
 
 
 def _is_on_super(call: ast.Call) -> bool:
@@ -76,29 +70,18 @@ class CallGraph:
         self.attributes = attributes
         self.answers = answers
         self._callers: dict[FunctionNode, list[CallSite]] = {}
-        self._partials: dict[ast.Call, Partial] = {}
         self._calls = SettledIndex(lambda name: index.calls.get(name, ()), self._run_by)
         self._calls_on_super = SettledIndex(
             lambda name: (c for c in index.calls.get(name, ()) if _is_on_super(c[0])), self._run_by
         )
 
     def callers(self, function: FunctionNode, module: Module) -> list[CallSite]:
-        """Every call in the project that may run ``function``: a question among those about values,
-        since what a call runs may depend on what the function is given."""
+        """Every call in the project that may run ``function``."""
         known = self._callers.get(function)
         if known is None:
-            key = CALLERS, function
-            asked = self.answers.ask(
-                key, lambda: self._find_callers(function, module), function, module
-            )
-            known = sorted((s for s in asked if isinstance(s, CallSite)), key=_place)
-            if key in self.answers.final:
-                self._callers[function] = known
+            self._callers[function] = []  # a recursive question is answered with what is known
+            known = self._callers[function] = self._find_callers(function, module)
         return known
-
-    def is_uncalled(self, function: FunctionNode, module: Module) -> bool:
-        """Whether nothing in the project calls a function, and not only so far."""
-        return not self.callers(function, module) and self.answers.is_nothing((CALLERS, function))
 
     def _find_callers(self, function: FunctionNode, module: Module) -> list[CallSite]:
         if isinstance(function, ast.Lambda):
@@ -240,7 +223,7 @@ class CallGraph:
                 continue
             if all(value.node is not function for value in self.evaluate(given, module)):
                 continue
-            partial = self._partials.setdefault(made, Partial(made, module))
+            partial = Partial(made, module)
             for name in self._names_of([(made, module)]):
                 for call, where in self.index.calls.get(name, []):
                     if any(value.node is made for value in self.evaluate(call.func, where)):

@@ -227,18 +227,16 @@ class Calls:
         if yields:
             return [Generated(call, module, frame, function=function, inside=context)]
         result: list[Value] = []
-        reached = [
-            each
-            for each in returns
-            if each not in self.tracer.outdated
-            and not self.branches.passes_by(context, each, function.module)
-        ]
-        for statement in reached:
+        for statement in returns:
+            if statement in self.tracer.outdated:
+                continue
+            if self.branches.passes_by(context, statement, function.module):
+                continue
             if statement.value is None:
                 result.append(Constant(statement, function.module, context, None))
             else:
                 result += self.evaluate(statement.value, function.module, context)
-        return result if reached else [Constant(call, module, frame, None)]
+        return result or [Constant(call, module, frame, None)]
 
     def frame(
         self,
@@ -361,7 +359,7 @@ class Calls:
         sites = self.graph.callers(function, module)
         for site in self._getting_to(used, function, module, sites) or sites:
             result += self._given(site, arg, function, default, module)
-        if self.graph.is_uncalled(function, module):
+        if not sites:
             name = getattr(function, "name", "a lambda")
             why = f"{arg.arg} is a parameter of {name}, which nothing here calls"
             result.append(Unknown(arg, module, None, why))

@@ -214,7 +214,7 @@ class Containers:
                 why = value.why if isinstance(value, Unknown) else "the container is not a literal"
                 result.append(Unknown(node, module, frame, why))
         # ``state = {}`` where none is given has no entry that others do not show.
-        if values and not result and self.answers.is_nothing((node, frame)):
+        if values and not result:
             return [Unknown(node, module, frame, "what is put into it is not seen")]
         return result
 

@@ -38,9 +38,6 @@ class Evaluator(Protocol):
     def callers(self, function: FunctionNode, module: Module) -> list[CallSite]:
         """Every call in the project that may run ``function``."""
 
-    def is_uncalled(self, function: FunctionNode, module: Module) -> bool:
-        """Whether nothing in the project calls a function, and not only so far."""
-
     def attribute_at(self, node: ast.Attribute, module: Module, frame: Frame | None) -> list[Value]:
         """The values of ``owner.name`` that those of ``owner`` tell."""
 

@@ -170,7 +170,7 @@ class Sequences:
             sites = self.tracer.callers(function, module)
             plain = [s for s in sites if not s.spawned and not (s.partial and s.partial.placed)]
             calls = [(s.call, s.module, None, s.bound) for s in plain]
-            if len(calls) < len(sites) or self.tracer.is_uncalled(function, module):
+            if len(calls) < len(sites) or not calls:
                 yield OPEN
         for call, where, outer, bound in calls:
             first = named - (1 if bound else 0)

@@ -95,7 +95,6 @@ class Tracer:
         self.parameter, self.frame = self._calls.parameter, self._calls.frame
         self.entered = self._names.entered
         self.callers, self.calls_named = graph.callers, index.calls_named
-        self.is_uncalled = graph.is_uncalled
         self.built = registries.built
         self.seen_in = self._containers.seen_in
         self.additions, self.models_in = self._containers.additions, self._containers.taken
