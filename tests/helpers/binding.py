@@ -181,7 +181,8 @@ class World:
         if file in self.files:
             module.__dict__["__builtins__"] = {**vars(builtins), "__import__": self.bring_in}
             code = compile(self.files[file], file, "exec", dont_inherit=True)
-            exec(code, module.__dict__)
+            with standins.usual_depth():
+                exec(code, module.__dict__)
         else:  # a directory that is no package, or one whose file is not among these
             module.__dict__["__getattr__"] = _stand_in
         return module

@@ -8,8 +8,12 @@ from __future__ import annotations
 
 import builtins
 import importlib
+import sys
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any
+
+DEPTH = 1000
 
 
 class _Anything(type):
@@ -122,4 +126,17 @@ def run(source: str, name: str, absent: Collection[str] = ()) -> None:
         "__builtins__": {**vars(builtins), "__import__": fake_import},
     }
     Thing.absent = frozenset(absent)
-    exec(compile(source, f"{name}.py", "exec"), namespace)
+    with usual_depth():
+        exec(compile(source, f"{name}.py", "exec"), namespace)
+
+
+@contextmanager
+def usual_depth() -> Iterator[None]:
+    """Let programs recurse as deeply as Python lets them at first: where everything has parts that
+    have parts, with the limit that a run of the engine may leave behind they overflow the stack."""
+    limit = sys.getrecursionlimit()
+    sys.setrecursionlimit(DEPTH)
+    try:
+        yield
+    finally:
+        sys.setrecursionlimit(limit)
