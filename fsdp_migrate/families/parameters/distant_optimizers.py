@@ -93,7 +93,7 @@ def _wrapped_later(value: Value, built: Place, constructor: Constructor, study: 
         if not part_paths.is_one_object(value, function, to_built[function][0][1], study):
             continue
         for one, where in to_built[function]:
-            if _is_answered(one, where, study):
+            if _is_answered(one, where, study) or _is_unread(one, where):
                 return False
             for other, _ in to_wrap[function]:
                 found |= _order(one, other, where)
@@ -105,6 +105,16 @@ def _is_answered(call: ast.Call, module: Module, study: Study) -> bool:
     if not early_parameters.may_collect(last_name(call.func)):
         return False
     return early_parameters.read_early_parameters(call, module, study) is not None
+
+
+def _is_unread(call: ast.Call, module: Module) -> bool:
+    """Whether what a call gives is bound to a name in a function that nothing reads."""
+    match module.table.parents[call]:
+        case ast.Assign(targets=[ast.Name(id=name) as target]):
+            scope = module.table.scope_of(target).lookup(name)
+            is_local = scope is not None and isinstance(scope.node, FUNCTIONS)
+            return is_local and not module.table.reads(name, scope)
+    return False
 
 
 def _leading_to(call: ast.Call, module: Module, study: Study) -> dict[ast.AST, list[Place]]:

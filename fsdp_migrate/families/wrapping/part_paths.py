@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 
 from fsdp_migrate.analysis.module import Module
+from fsdp_migrate.analysis.tracing.functions import is_self
 from fsdp_migrate.analysis.values import Made, Value
 from fsdp_migrate.fsdp1.references import enclosing_function
 from fsdp_migrate.planning.context import Study
@@ -82,6 +83,9 @@ def _above(node: ast.expr, module: Module, study: Study) -> Iterator[tuple[ast.e
     """What ``node`` is asked of, and by which step; for a name, what it was bound to."""
     for whole, step in _whole(node):
         yield whole, module, step
+    if is_self(node, module):
+        for receiver, where in _receivers(node, module, study):
+            yield receiver, where, ()
     if isinstance(node, ast.Name):
         for definition in study.defined_by(node, module):
             value = definition.value
@@ -91,6 +95,17 @@ def _above(node: ast.expr, module: Module, study: Study) -> Iterator[tuple[ast.e
                 yield value, module, (ANY,)
             elif definition.kind is Kind.ASSIGN:
                 yield value, module, tuple(map(str, definition.unpack))
+
+
+def _receivers(node: ast.expr, module: Module, study: Study) -> Iterator[tuple[ast.expr, Module]]:
+    """What the method is called on whose ``self`` a node is: ``net`` of ``net.groups()``."""
+    method = enclosing_function(module, node)
+    if not isinstance(method, FUNCTIONS) or getattr(method, "name", "") == "__init__":
+        return
+    for site in study.tracer.callers(method, module):
+        function = site.call.func
+        if site.bound and isinstance(function, ast.Attribute):
+            yield function.value, site.module
 
 
 def _whole(node: ast.expr) -> Iterator[tuple[ast.expr, Path]]:
