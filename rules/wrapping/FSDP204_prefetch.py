@@ -4,6 +4,7 @@ import ast
 
 from fsdp_migrate.families.names import field_removal
 from fsdp_migrate.families.wrapping import prefetch, vocabulary
+from fsdp_migrate.families.wrapping.evaluation_scripts import only_evaluates
 from fsdp_migrate.fsdp1.site import Site
 from fsdp_migrate.planning.context import Study
 from fsdp_migrate.planning.model import Decision
@@ -38,6 +39,8 @@ def decide(site: Site, study: Study) -> Decision:
     if prefetch.may_be_default(value, site.module, study):
         return study.dropped(site, RULE.code, "dropped, FSDP2 does BACKWARD_PRE")
     shown = ast.unparse(value)
+    if only_evaluates(site.module, study.project):
+        return study.dropped(site, RULE.code, f"dropped, it was {shown}, and nothing goes backward")
     return study.dropped(
         site,
         RULE.code,

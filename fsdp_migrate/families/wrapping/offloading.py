@@ -6,6 +6,7 @@ import ast
 
 from fsdp_migrate.analysis.module import Module
 from fsdp_migrate.analysis.values import Constant, Made, Value
+from fsdp_migrate.families.wrapping.evaluation_scripts import only_evaluates
 from fsdp_migrate.fsdp1 import api as fsdp1
 from fsdp_migrate.planning.context import Study
 from fsdp_migrate.planning.model import Constructor
@@ -70,7 +71,10 @@ def may_offload(constructor: Constructor, study: Study) -> bool:
 
 def doubt(constructor: Constructor, study: Study) -> str:
     """What has to be judged of models whose parameters are on the CPU: a process group of the
-    project may be made for other devices alone. A file that makes its groups itself has those."""
+    project may be made for other devices alone. A file that makes its groups itself has those. A
+    script that evaluates a model and no more reduces nothing there."""
+    if only_evaluates(constructor.module, study.project):
+        return ""
     found = [
         (call, module)
         for module in study.project.modules
