@@ -125,7 +125,7 @@ class Module:
     def _names(self) -> bytes:
         if self.source.encoding in {"utf-8", "ascii", "iso-8859-1"}:
             return spelled.names(self.source.data)
-        return spelled.names(self.source.text.encode(errors="replace")) + self.source.data
+        return spelled.names_of_text(self.source.text) + self.source.data
 
     @property
     def location(self) -> Path:

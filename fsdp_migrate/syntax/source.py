@@ -26,6 +26,9 @@ class SourceError(Exception):
         self.line = line
 
 
+LARGEST = 8 << 20  # bytes; a syntax tree takes a hundred times as much memory
+
+
 @dataclass(eq=False)
 class Source:
     """A Python file as read from disk. Never modified; an edited file is a new ``bytes``."""
@@ -54,8 +57,10 @@ class Source:
         """As :meth:`parse`, but the tree is made, or fails to be made, when it is asked for.
 
         Raises:
-            SourceError: undecodable bytes, or an unknown encoding cookie.
+            SourceError: undecodable bytes, an unknown encoding cookie, or too many bytes.
         """
+        if len(data) > LARGEST:
+            raise SourceError(f"is larger than {LARGEST >> 20} MiB, and is not analysed")
         path = path or Path("<string>")
         try:
             encoding, _ = tokenize.detect_encoding(io.BytesIO(data).readline)

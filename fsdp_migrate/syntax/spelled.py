@@ -21,16 +21,21 @@ def names(data: bytes) -> bytes:
     encoding = _declared(data)
     if encoding is None and data.isascii():
         return data
-    import unicodedata
-
     try:
         text = data.decode(encoding or "utf-8", "replace")
     except Exception:  # a codec may raise anything
         raise ValueError(f"its encoding {encoding} is not one that is read") from None
-    read = unicodedata.normalize("NFKC", text)
+    read = names_of_text(text)
     return (
-        data if encoding is None and read == text else data + b"\n" + read.encode(errors="replace")
+        data if encoding is None and read == text.encode(errors="replace") else data + b"\n" + read
     )
+
+
+def names_of_text(text: str) -> bytes:
+    """Python source that is decoded already, with names as Python reads them, in UTF-8."""
+    import unicodedata
+
+    return unicodedata.normalize("NFKC", text).encode(errors="replace")
 
 
 def unescaped(notebook: bytes) -> bytes:

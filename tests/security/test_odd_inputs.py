@@ -22,6 +22,22 @@ def test_a_codec_that_is_none_costs_its_file_only(world: World, codec: str) -> N
     assert "train.py" in answer.out
 
 
+@pytest.mark.parametrize("codec", ["utf-7", "idna", "utf-16-le"])
+def test_a_codec_of_texts_stops_nothing(world: World, codec: str) -> None:
+    (world.repo / "odd.py").write_text(f"# coding: {codec}\n# distributed.fsdp\n")
+    answer = world.run("check", ".")
+    assert "defect" not in answer.out + answer.err
+    assert "train.py" in answer.out
+
+
+def test_a_file_that_is_too_large_costs_itself_only(world: World) -> None:
+    (world.repo / "data.py").write_text("import torch.distributed.fsdp\n" + "x = 1\n" * 1_500_000)
+    answer = world.run("check", ".")
+    assert answer.code == 2
+    assert "data.py: is larger than 8 MiB" in answer.err
+    assert "train.py" in answer.out
+
+
 @pytest.mark.parametrize(
     "text",
     [
