@@ -15,6 +15,7 @@ from fsdp_migrate.analysis.flow import access_path
 from fsdp_migrate.analysis.module import Module
 from fsdp_migrate.analysis.tracing import configured
 from fsdp_migrate.analysis.values import Computed, Made, Unknown, Value
+from fsdp_migrate.families.training_loop.later_wraps import later_wraps
 from fsdp_migrate.families.wrapping.sharded_parts import sharded_parts
 from fsdp_migrate.fsdp1 import model_values, possible_models, unfollowed
 from fsdp_migrate.fsdp1.construct import Construct
@@ -97,17 +98,9 @@ def _is_asked_about(attribute: ast.Attribute, module: Module) -> bool:
 
 
 def _is_wrapped_later(node: ast.expr, module: Module, study: Study) -> bool:
-    """Whether the function itself shards it further down: ``net.load_state_dict(state)``, and then
-    ``FSDP(net)``."""
-    path, function = access_path(node), enclosing_function(module, node)
-    return any(
-        c.module is module
-        and c.has_module
-        and access_path(c.wrapped) == path
-        and enclosing_function(module, c.call) is function
-        and c.call.lineno > node.lineno
-        for c in study.constructors.values()
-    )
+    """Whether the function itself shards it further down, or gives it to one that does:
+    ``net.load_state_dict(state)``, and then ``FSDP(net)`` or ``net = wrap(net)``."""
+    return bool(later_wraps(node, module.table.statement(node), module, study))
 
 
 def decide_unseen(site: Site, study: Study, rule: str) -> Decision:
