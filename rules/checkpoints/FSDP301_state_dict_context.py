@@ -14,6 +14,7 @@ from fsdp_migrate.families.checkpoints import (
     holders,
     optimizer_states,
     own_managers,
+    ranks,
     settings_in_force,
     sharded_files,
     state_dict_contexts,
@@ -53,6 +54,10 @@ ELSEWHERE = (
     "StateDictOptions that are meant"
 )
 RAISED = "for names of kinds that {}() does not know it raised an error: now they give shards"
+BY_SOME = (
+    "some ranks alone ask for a state in the context, of an object that is not known: if a model's "
+    "is in it, get_model_state_dict has to be called for that on every rank before"
+)
 GETS_SHARDS = "if it asks for the model's state, it gets shards now"
 
 
@@ -106,7 +111,8 @@ def decide(site: Site, study: Study) -> Decision:
     if any(isinstance(n, (ast.Yield, ast.YieldFrom)) for b in statement.body for n in ast.walk(b)):
         return _kept(site, study, models)  # other code runs in it
     # Sharded states are what a model gives of itself: nobody need be told.
-    felt = setting.kind == "FULL" and _is_felt_elsewhere(statement, call, site, study, is_here=told)
+    is_full = setting.kind == "FULL"
+    felt = is_full and _is_felt_elsewhere(statement, call, site, study, is_here=told, by_some=told)
     felt = felt or asked_below.is_asked_below(statement.body, setting, site.module, study)
     read = Form(AT_EACH_CALL.name, enough=not felt)
     if study.take(site, read, IN_THE_MODEL) == IN_THE_MODEL.name:
@@ -120,7 +126,8 @@ def decide(site: Site, study: Study) -> Decision:
         message = f"context removed ({setting})"
     review = sharded_files.review(setting, models, study, site.module)
     if not told and setting.kind == "FULL":
-        review = review or _doubt(statement, site, study)
+        by_some = _is_felt_elsewhere(statement, call, site, study, is_here=False)
+        review = review or (BY_SOME if by_some else _doubt(statement, site, study))
     once = sharded_files.is_of_program(review)
     return study.rewritten(
         site, RULE.code, message, proposal, models=models, review=review, once=once
@@ -218,11 +225,14 @@ def _is_felt_elsewhere(
     study: Study,
     *,
     is_here: bool,
+    by_some: bool = True,
 ) -> bool:
     """Whether code that is not rewritten here asks for a state in the block.
 
     Args:
         is_here: the kind is known in the block, and not in functions that are called there.
+        by_some: what only some ranks ask of an object that is not known counts as well. A model
+            gathers its state with all of them.
     """
     inside = {node for body in statement.body for node in ast.walk(body)}
     # What is defined in the block is read here with the rest of it.
@@ -230,7 +240,7 @@ def _is_felt_elsewhere(
     reads = optimizer_states.sharded_reads(site) if is_here else []
     gone = {node for read in reads for node in ast.walk(read)} | {context}
     return any(
-        node not in gone and _asks(node, site.module, study, seen, is_here=is_here)
+        node not in gone and _asks(node, site.module, study, seen, is_here=is_here, by_some=by_some)
         for node in inside
         if isinstance(node, ast.Call)
     )
@@ -243,6 +253,7 @@ def _asks(
     seen: set[ast.AST],
     *,
     is_here: bool,
+    by_some: bool,
     is_below: bool = False,
 ) -> bool:
     """Whether a call may ask for a state; ``seen`` are the functions that are looked into."""
@@ -259,10 +270,14 @@ def _asks(
             return False
         parts = sharded_inside(method.value, module, study)
         is_site = parts or study.models(method.value, module)
-        return not is_site or (is_here and is_below)
+        if not is_site:
+            return by_some or ranks.guard(call, module) is None
+        return is_here and is_below
     functions = [v for v in study.values(call.func, module) if isinstance(v, Function)]
     if functions:
-        return any(_does_ask(each, study, seen, is_here=is_here) for each in functions)
+        return any(
+            _does_ask(each, study, seen, is_here=is_here, by_some=by_some) for each in functions
+        )
     if bool(names) and all(name.startswith("builtins.") for name in names):
         return False
     if not is_here and given_states.can_be_given(call, module, study) is not None:
@@ -275,7 +290,7 @@ def _asks(
     own = state_dict_contexts.methods_of_modules(method.attr, study)
     if not own:
         return is_below or not _is_for_parameters(method.attr)
-    return any(_does_ask(each, study, seen, is_here=is_here) for each in own)
+    return any(_does_ask(each, study, seen, is_here=is_here, by_some=by_some) for each in own)
 
 
 def _is_other(node: ast.expr, module: Module, study: Study) -> bool:
@@ -314,12 +329,14 @@ def _doubt(statement: ast.With | ast.AsyncWith, site: Site, study: Study) -> str
     return ""
 
 
-def _does_ask(function: Function, study: Study, seen: set[ast.AST], *, is_here: bool) -> bool:
+def _does_ask(
+    function: Function, study: Study, seen: set[ast.AST], *, is_here: bool, by_some: bool
+) -> bool:
     if function.node in seen:
         return False
     seen.add(function.node)
     return len(seen) > MOST or any(
-        _asks(node, function.module, study, seen, is_here=is_here, is_below=True)
+        _asks(node, function.module, study, seen, is_here=is_here, by_some=by_some, is_below=True)
         for node in ast.walk(function.node)
         if isinstance(node, ast.Call)
     )

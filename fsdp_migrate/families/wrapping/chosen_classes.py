@@ -1,8 +1,10 @@
 """Constructors whose class is chosen before it is called: ``(FSDP if flag else DDP)(model)``.
 
 The condition then decides which of two statements runs: ``fully_shard`` for one class, the call of
-the other one with what is its own. Where that cannot be written, ``shard`` of the support module
-takes the place of FSDP1's class among the others, and the same arguments.
+the other one with what is its own. Arguments that the same condition chooses, ``device_id=x if flag
+else None`` or ``**({...} if flag else {...})``, are each class's own. Where that cannot be written,
+``shard`` of the support module takes the place of FSDP1's class among the others, and the same
+arguments.
 """
 
 from __future__ import annotations
@@ -22,6 +24,7 @@ from fsdp_migrate.planning.rendering import nested, statements
 from fsdp_migrate.planning.shard_plan import ShardPlan, single_target
 from fsdp_migrate.syntax.expressions import names_in
 from fsdp_migrate.syntax.kinds import present
+from fsdp_migrate.syntax.scopes import Scope
 from fsdp_migrate.syntax.trees import block_of
 
 VALUE = Construct(ConstructKind.VALUE, fsdp1.FSDP)
@@ -53,6 +56,11 @@ def mark_as_chosen(constructor: Constructor) -> None:
         parent is call.func or _says_the_same(parent, constructor)
     ):
         constructor.choice = parent
+        is_first = reference is parent.body
+        _take_spread(constructor, parent.test, is_first=is_first)
+        for name, value in constructor.arguments.items():
+            if name != "module":
+                constructor.arguments[name] = _in_arm(value, parent.test, is_first=is_first)
     else:
         constructor.problem = constructor.problem or PROBLEM
 
@@ -76,6 +84,60 @@ def _says_the_same(choice: ast.IfExp, constructor: Constructor) -> bool:
         if isinstance(getattr(each, "ctx", None), (ast.Store, ast.Del)) and names & names_in(each):
             return False
     return True
+
+
+def _take_spread(constructor: Constructor, test: ast.expr, *, is_first: bool) -> None:
+    """Give a constructor what it has of ``**({...} if test else {...})``."""
+    opened = [keyword for keyword in constructor.call.keywords if keyword.arg is None]
+    if len(opened) != 1 or not constructor.problem.startswith("its keyword arguments come from"):
+        return
+    value = _in_arm(opened[0].value, test, is_first=is_first)
+    entries = _entries(value, constructor.module.table.scope_of(constructor.call))
+    given = dict(entries or ())
+    if (
+        entries is not None
+        and len(given) == len(entries)
+        and given.keys() <= set(fsdp1.CONSTRUCTOR_ARGUMENTS[1:]) - constructor.arguments.keys()
+    ):
+        constructor.arguments |= given
+        constructor.problem, constructor.is_open = "", False
+
+
+def _entries(made: ast.expr, scope: Scope) -> list[tuple[str, ast.expr]] | None:
+    """What stands in ``{"name": value}`` or ``dict(name=value)``; None where not all are names."""
+    match made:
+        case ast.Dict(keys=keys, values=values):
+            names = [k.value if isinstance(k, ast.Constant) else None for k in keys]
+            found: list[tuple[object, ast.expr]] = list(zip(names, values, strict=True))
+        case ast.Call(func=ast.Name(id="dict"), args=[], keywords=keywords) if (
+            scope.lookup("dict") is None
+        ):
+            found = [(k.arg, k.value) for k in keywords]
+        case _:
+            return None
+    named = [(name, value) for name, value in found if isinstance(name, str)]
+    return named if len(named) == len(found) else None
+
+
+def _in_arm(value: ast.expr, test: ast.expr, *, is_first: bool) -> ast.expr:
+    """What ``value`` is where ``test`` holds, or where it does not: ``x`` of ``x if test else y``.
+
+    A test with a call in it may answer otherwise when it is asked again.
+    """
+    while isinstance(value, ast.IfExp) and not _has_call(test):
+        asked, turned = _without_not(value.test)
+        meant, also_turned = _without_not(test)
+        if ast.dump(asked) != ast.dump(meant):
+            break
+        value = value.body if is_first == (turned == also_turned) else value.orelse
+    return value
+
+
+def _without_not(test: ast.expr) -> tuple[ast.expr, bool]:
+    """A condition without the ``not`` in front of it, and whether there was one."""
+    if isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not):
+        return test.operand, True
+    return test, False
 
 
 def call_of(site: Site) -> ast.Call | None:
@@ -164,24 +226,38 @@ def _assigned(
 def _given_to_other(other: ast.expr, plan: ShardPlan, study: Study) -> Code | None:
     """The call of the other class, with the arguments that may mean something to it.
 
-    It was called with FSDP1's. None where one of them becomes something else, or is no expression
-    that may be written twice.
+    It was called with FSDP1's, some of which the same condition may choose. None where one of them
+    becomes something else, or is no expression that may be written twice.
     """
     constructor = plan.constructor
-    call, module = constructor.call, constructor.module
+    call, module, choice = constructor.call, constructor.module, present(constructor.choice)
+    is_first = constructor.reference is choice.body
     if len(call.args) > 1 or any(isinstance(arg, ast.Starred) for arg in call.args):
         return None
     arguments = [code("{m}", m=plan.model)] if call.args else []
     for keyword in call.keywords:
         if keyword.arg is None:
-            return None
+            value = _in_arm(keyword.value, choice.test, is_first=not is_first)
+            entries = _entries(value, module.table.scope_of(call))
+            if entries is None or any(
+                not k.isidentifier() or _is_changed(k, v) for k, v in entries
+            ):
+                return None
+            arguments += [code("{k}={v}", k=k, v=ast.unparse(v)) for k, v in entries]
+            continue
+        value = _in_arm(keyword.value, choice.test, is_first=not is_first)
         if keyword.value is constructor.wrapped:
             arguments.append(code("{k}={m}", k=keyword.arg, m=plan.model))
         elif not _is_ignored_by(other, keyword.arg, module, study):
-            if keyword.arg in CONVERTED or not _may_stand_twice(keyword.value):
+            if _is_changed(keyword.arg, value) or not _may_stand_twice(value):
                 return None
-            arguments.append(code("{k}={v}", k=keyword.arg, v=ast.unparse(keyword.value)))
+            arguments.append(code("{k}={v}", k=keyword.arg, v=ast.unparse(value)))
     return code("{o}({a})", o=other, a=join(", ", arguments))
+
+
+def _is_changed(argument: str, value: ast.expr) -> bool:
+    """Whether what an argument is given becomes something else where it is made."""
+    return argument in CONVERTED and not isinstance(value, ast.Constant)
 
 
 def _is_ignored_by(other: ast.expr, argument: str, module: Module, study: Study) -> bool:
