@@ -17,6 +17,7 @@ def summary(run: Run) -> report.Summary:
         changed=tuple(run.found.display(p) for p in run.changed),
         created=tuple(run.found.display(p) for p in run.created),
         files=run.found.seen,
+        look_alikes=run.found.look_alikes,
         seconds=run.seconds,
         notes=(*run.notes, *filter(None, [run.trust.note])),
         root=project_paths.git_root(run.found.root) or run.config.root,

@@ -23,6 +23,7 @@ class ProjectFiles:
     unread: list[tuple[Path, str]] = field(default_factory=list)
     commented: dict[Path, bytes] = field(default_factory=dict)  # with comments of ours, perhaps
     configurations: dict[Path, bytes] = field(default_factory=dict)  # no Python, with FSDP's word
+    look_alikes: tuple[str, ...] = ()  # where nothing leads to torch's: what only sounds like it
     seen: int = 0
 
     @cached_property

@@ -27,6 +27,11 @@ PACKAGE = re.compile(
     rb"|\.%sfsdp%s\.%s[A-Za-z_]" % (GAP, GAP, GAP, GAP, GAP)
 )
 PARENT = b"distributed"
+# An import from a package that is not torch, and names that are torch's.
+OTHER_IMPORT = re.compile(
+    rb"(?m)^[ \t]*from[ \t]+(?!torch\b)([\w.]+)[ \t]+import\b[ \t]*(\([^)]*|[^(\n]*)"
+)
+LOOK_ALIKE = re.compile(rb"\b(?:fully_shard|FullyShardedDataParallel)\b")
 SUPPORT = "fsdp2_support"
 # Parts of parameter names, for code that edits the keys of checkpoints.
 WRAPPED = b"_fsdp_wrapped_module"
@@ -84,8 +89,20 @@ def classify(found: ProjectFiles, rest: Sequence[str], jobs: int) -> None:
         _split(reaching, code, rest, found, jobs)
         _add_support(found)
     else:
+        found.look_alikes = tuple(_look_alikes(code, found))
         found.library = [*map(str, found.candidates), *rest]
         found.candidates.clear()
+
+
+def _look_alikes(code: Mapping[Path, bytes], found: ProjectFiles) -> Iterator[str]:
+    """The names of torch's FSDP that files import from modules of the project itself."""
+    own = {n.removesuffix(".py") for path in code for n in path.relative_to(found.root).parts}
+    for path, data in sorted(code.items()):
+        for imported in OTHER_IMPORT.finditer(data):
+            source, line = imported[1].decode(), data.count(b"\n", 0, imported.start()) + 1
+            name = LOOK_ALIKE.search(imported[2])
+            if name and source.partition(".")[0] in own:
+                yield f"{name[0].decode()} of {source} ({found.display(path)}:{line})"
 
 
 def _bytes(path: Path) -> bytes:

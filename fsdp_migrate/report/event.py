@@ -112,6 +112,7 @@ class Summary(Coverage):
     changed: tuple[str, ...] = ()
     created: tuple[str, ...] = ()
     files: int = 0
+    look_alikes: tuple[str, ...] = ()  # without any of torch's FSDP
     seconds: float = 0.0
     problems: tuple[Problem, ...] = ()
     notes: tuple[str, ...] = field(default=())

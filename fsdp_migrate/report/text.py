@@ -184,7 +184,8 @@ def counts(total: Summary) -> str:
     if not total.sites:
         if any(problem.ours for problem in total.problems):
             return "the analysis failed: it is not known what there is of FSDP1"
-        return f"no FSDP1 found in {total.files} {plural('file', total.files)}"
+        others = f": {_listed(total.look_alikes)}, not torch's FSDP" if total.look_alikes else ""
+        return f"no FSDP1 found in {total.files} {plural('file', total.files)}{others}"
     ignored = f", {total.ignored} ignored" if total.ignored else ""
     return (
         f"{total.sites} {plural('site', total.sites)}: {total.rewritten} rewritten, "

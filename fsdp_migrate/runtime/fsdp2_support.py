@@ -1103,6 +1103,30 @@ def load_full_model(
     return set_model_state_dict(model, parts, options=StateDictOptions(strict=strict))
 
 
+def own_optimizer_state(
+    optimizer: torch.optim.Optimizer, state_dict: dict[str, Any]
+) -> dict[str, Any]:
+    """This rank's own part of an optimizer's state, as it is.
+
+    Raises:
+        ValueError: FSDP1 wrote it, with parts of flat parameters.
+    """
+    params = [p for group in optimizer.param_groups for p in group["params"]]
+    numbers = [n for group in state_dict["param_groups"] for n in group["params"]]
+    sharded = {n for n, p in zip(numbers, params, strict=False) if isinstance(p, DTensor)}
+    if len(numbers) != len(params):
+        sharded = set(state_dict["state"])
+    values = [v for n in sharded for v in state_dict["state"].get(n, {}).values()]
+    parts = [v for v in values if isinstance(v, torch.Tensor) and v.dim()]
+    is_sharded = any(isinstance(p, DTensor) for p in params)
+    if is_sharded and parts and not any(isinstance(v, DTensor) for v in parts):
+        raise ValueError(
+            "FSDP1 wrote this state of an optimizer: it has one rank's parts of flat parameters, "
+            "which do not load. Resume without it, or save the whole state with FSDP1 first."
+        )
+    return state_dict
+
+
 def separate_steps(state_dict: Any) -> Any:
     """An optimizer state in which each parameter has its ``step``: FSDP1 saved one for several."""
     for entry in (state_dict or {}).get("state", {}).values():

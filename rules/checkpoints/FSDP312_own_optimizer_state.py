@@ -1,5 +1,7 @@
 """What one rank saves of an optimizer's own state for all ranks."""
 
+import ast
+
 from fsdp_migrate.families.checkpoints import (
     first_rank,
     held_optimizers,
@@ -33,8 +35,9 @@ PART = (
 )
 OLD_PARTS = (
     "an optimizer's own state is this rank's part, by parameter now: files of it that FSDP1 wrote "
-    "have parts of flat parameters, and do not load"
+    "have parts of flat parameters, and are refused"
 )
+CHECK = "own_optimizer_state"
 OLD = (
     "the state is whole now: files that FSDP1 wrote here have one rank's part of flat parameters, "
     "and do not load"
@@ -45,12 +48,32 @@ def decide(site: Site, study: Study) -> Decision:
     use = own_states.read(site, study)
     is_load = site.construct == own_states.LOAD
     if not own_states.are_gathered(site.module, study):
+        if is_load and site.call.args:
+            return _loaded_parts(site, use, study)
         review = OLD_PARTS if is_load else PART
         return study.kept_as_is(
             site, RULE.code, "kept: this rank's part", models=use.models, review=review
         )
     held = held_optimizers.held_optimizer(use.optimizer, site.module, study)
     return _loaded(site, use, held, study) if is_load else _saved(site, use, held, study)
+
+
+def _loaded_parts(site: Site, use: own_states.Use, study: Study) -> Decision:
+    """The load of what each rank saved, which refuses what FSDP1 saved."""
+    proposal, module, state = study.proposal(), site.module, site.call.args[0]
+    is_checked = isinstance(state, ast.Call) and ast.unparse(state.func).endswith(CHECK)
+    if not is_checked:
+        function = proposal.support(module, CHECK, state)
+        new = code(f"{function}({{o}}, {{s}})", o=use.optimizer, s=state)
+        proposal.replace(module, state, new)
+    return study.rewritten(
+        site,
+        RULE.code,
+        "this rank's part, and FSDP1's refused",
+        proposal,
+        models=use.models,
+        review=OLD_PARTS,
+    )
 
 
 def _saved(site: Site, use: own_states.Use, held: held_optimizers.Held, study: Study) -> Decision:
