@@ -16,6 +16,7 @@ from fsdp_migrate.configurations.lightning_calls import StrategyCall, runners
 from fsdp_migrate.planning.context import Study
 from fsdp_migrate.planning.edits import Code, code, join
 from fsdp_migrate.planning.proposal import Proposal
+from fsdp_migrate.syntax.expressions import last_name
 
 BASES = frozenset(
     f"{package}.LightningModule"
@@ -25,7 +26,13 @@ FSDP = "torch.distributed.fsdp"
 STEPS = ("training_step", "validation_step", "test_step", "predict_step")
 # What a program may do to the model itself, where sharded parameters are others than FSDP1's.
 CALLS = ("state_dict", "load_state_dict", "save_pretrained", "clip_grad_norm_", "compile", "save")
-SETTINGS = ("plugins", "gradient_clip_algorithm", "callbacks")
+SETTINGS = ("plugins", "gradient_clip_algorithm", "callbacks", "sync_batchnorm")
+PARAMETERS = ("parameters", "named_parameters", "grad")
+SCHEDULERS = "torch.optim.lr_scheduler."
+ELEMENTWISE = frozenset(
+    f"torch.optim.{name}"
+    for name in ("SGD", "Adam", "AdamW", "RMSprop", "Adagrad", "NAdam", "RAdam")
+)
 
 
 class NotSimple(Exception):
@@ -53,6 +60,12 @@ def module_of(found: StrategyCall, study: Study) -> Class:
     if len(classes) != 1:
         raise NotSimple(f"{len(classes)} classes are LightningModules, and it may run any of them")
     _check(classes[0])
+    _check_optimizer(classes[0], study)
+    name = classes[0].node.name
+    for module in study.project.modules if study.project.mentions(name) else ():
+        for node in ast.walk(module.source.tree) if module.mentions(name) else ():
+            if isinstance(node, ast.ClassDef) and name in map(last_name, node.bases):
+                raise NotSimple(f"{node.name} derives from {name}")
     for module in study.project.modules:
         for call in module.table.calls_by_name.of(CALLS):
             raise NotSimple(f"{module.path.name} calls {ast.unparse(call.func)}")
@@ -84,6 +97,25 @@ def _check(cls: Class) -> None:
         raise NotSimple(f"{node.name} has no step of its own")
     if "trainer.model" in ast.unparse(node):
         raise NotSimple(f"{node.name} asks for trainer.model")
+
+
+def _check_optimizer(cls: Class, study: Study) -> None:
+    """What asks for single parameters or gradients sees others than FSDP1's."""
+    makes = next(
+        (n for n in cls.node.body if getattr(n, "name", "") == "configure_optimizers"), None
+    )
+    if makes is None:
+        raise NotSimple(f"{cls.node.name} has no configure_optimizers of its own")
+    inside = set(ast.walk(makes))
+    for node in ast.walk(cls.node):
+        asks = isinstance(node, ast.Attribute) and node.attr in PARAMETERS
+        if asks and node not in inside:
+            raise NotSimple(f"{cls.node.name} asks for {ast.unparse(node)}")
+    calls = (node for node in inside if isinstance(node, ast.Call))
+    names = {name for call in calls for name in study.external(call.func, cls.module)}
+    names = {name for name in names if not name.startswith(SCHEDULERS)}
+    if not names or not names <= ELEMENTWISE:
+        raise NotSimple("its optimizer is none of torch's that go element by element")
 
 
 def _is_global(cls: Class) -> bool:

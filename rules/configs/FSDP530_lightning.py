@@ -338,7 +338,7 @@ def _hooks(found: StrategyCall, study: Study) -> Iterator[str]:
     for module in study.project.modules if not found.fabric else ():
         if study.project.island(module) != study.project.island(found.module):
             continue
-        if not module.mentions("LightningModule"):
+        if not any(map(module.mentions, (*HOOKS, "configure_optimizers"))):
             continue
         for node in ast.walk(module.source.tree):
             if not isinstance(node, ast.ClassDef):
