@@ -46,7 +46,7 @@ FOLDERS = (
 BUFFERS = "FSDP1 also casts buffers to bfloat16, which fully_shard leaves as they are"
 SEPARATE = (
     "setup(model, optimizer) becomes setup_module(model) and then setup_optimizers(optimizer), of "
-    "an optimizer that is made in between"
+    "an optimizer that is made in between: given both at once, it trains nothing and says nothing"
 )
 HOOKS = {
     "configure_model": "put it into the method that stands there",
