@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from packaging.version import Version
 
-from fsdp_migrate.configurations import plugin_calls
+from fsdp_migrate.configurations import lightning_calls, plugin_calls
 from fsdp_migrate.families.subclasses import forwarding_subclasses
 from fsdp_migrate.families.wrapping import dictionary_entries, refused_modules, run_time
 from fsdp_migrate.fsdp1 import api as fsdp1
@@ -105,7 +105,7 @@ def is_inside(site: Site, study: Study) -> bool:
         return False
     child: ast.AST = site.node
     passed: set[ast.AST] = {child}
-    plugins = study.cache(plugin_calls.parts)
+    plugins = study.cache(plugin_calls.parts) | study.cache(lightning_calls.parts)
     for parent in (site.node, *site.module.table.ancestors(site.node)):
         if parent in plugins and parent is not site.node:
             return True

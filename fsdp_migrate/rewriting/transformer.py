@@ -345,9 +345,12 @@ class Editor(cst.CSTTransformer):
                 raise EditError(f"the statement at line {line_number} would move backwards")
             lines.append(arrived)
         following = self.render(edits.after, node)
-        if following and isinstance(node, ast.ClassDef):  # PEP 8's empty lines
+        empty = 2 * isinstance(node, ast.ClassDef)  # as PEP 8 has it
+        if following and isinstance(following[0], cst.FunctionDef):
+            empty = max(empty, isinstance(self.module.table.parents[node], ast.ClassDef))
+        if following and empty:
             following[0] = following[0].with_changes(
-                leading_lines=[cst.EmptyLine(indent=False)] * 2
+                leading_lines=[cst.EmptyLine(indent=False)] * empty
             )
         lines += following
         if edits.marks:

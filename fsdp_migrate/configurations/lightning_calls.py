@@ -1,0 +1,122 @@
+"""Calls of Lightning's ``FSDPStrategy`` in programs, and strategies that are only named.
+
+What stands in such a call, or is made for it alone, is the call's: only Lightning reads it.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from fsdp_migrate.analysis.module import Module
+from fsdp_migrate.analysis.values import Constant
+from fsdp_migrate.configurations import plugin_calls
+from fsdp_migrate.planning.context import Study
+
+NAME = "FSDPStrategy"
+FABRIC = re.compile(r"lightning(?:_fabric|\.fabric)(?:\.\w+)*\.FSDPStrategy")
+TRAINER = re.compile(r"(?:lightning\.pytorch|pytorch_lightning)(?:\.\w+)*\.FSDPStrategy")
+RUNNERS = re.compile(
+    r"(?:lightning|pytorch_lightning|lightning_fabric)(?:\.\w+)*\.(Trainer|Fabric)"
+)
+ALIASES = frozenset({"fsdp", "fsdp_cpu_offload"})
+
+
+@dataclass(eq=False)
+class StrategyCall:
+    """One strategy: the call that makes it, or the ``Trainer(strategy="fsdp")`` that names it."""
+
+    call: ast.Call
+    module: Module
+    fabric: bool
+    alias: str = ""
+    runner: ast.Call | None = None  # the Trainer or Fabric that has it, where that is known
+    owned: dict[str, ast.Assign] = field(default_factory=dict)
+
+    def given(self, name: str) -> ast.expr | None:
+        """The expression that makes an argument of the strategy."""
+        if self.alias:
+            return None
+        if name in self.owned:
+            return self.owned[name].value
+        return next((k.value for k in self.call.keywords if k.arg == name), None)
+
+    def of_runner(self, name: str) -> ast.expr | None:
+        keywords = self.runner.keywords if self.runner is not None else ()
+        return next((k.value for k in keywords if k.arg == name), None)
+
+    @property
+    def problem(self) -> str:
+        """Why its arguments are not known."""
+        if self.alias:
+            return ""
+        if self.call.args:
+            return "it has arguments by position"
+        unknown = next((k for k in self.call.keywords if k.arg is None), None)
+        return f"its arguments come from **{ast.unparse(unknown.value)}" if unknown else ""
+
+    def parts(self) -> Iterator[ast.AST]:
+        """The call, and what is made for it alone."""
+        if not self.alias:
+            yield self.call
+            yield from self.owned.values()
+
+
+def strategy_calls(study: Study) -> list[StrategyCall]:
+    """Every strategy of FSDP1's that a project gives Lightning."""
+    found = []
+    run = list(runners(study))
+    for module in study.project.modules:
+        for call in module.table.calls if module.mentions(NAME) else ():
+            names = study.external(call.func, module)
+            if any(FABRIC.fullmatch(n) or TRAINER.fullmatch(n) for n in names):
+                made = StrategyCall(call, module, any(map(FABRIC.fullmatch, names)))
+                made.runner = _runner_of(made, run, study)
+                made.owned = _owned(call, module, study)
+                found.append(made)
+    for runner, module, fabric in run:
+        given = next((k.value for k in runner.keywords if k.arg == "strategy"), None)
+        values = study.values(given, module) if given is not None else ()
+        named = {str(v.value) for v in values if isinstance(v, Constant)} & ALIASES
+        if named:
+            found.append(StrategyCall(runner, module, fabric, min(named), runner))
+    return found
+
+
+def parts(study: Study) -> set[ast.AST]:
+    """The nodes whose names of FSDP1 are Lightning's."""
+    return {part for each in study.cache(strategy_calls) for part in each.parts()}
+
+
+def runners(study: Study) -> Iterator[tuple[ast.Call, Module, bool]]:
+    """Every Trainer and Fabric; whether it is Fabric."""
+    for module in study.project.modules:
+        if not module.mentions("lightning"):
+            continue
+        for name in ("Trainer", "Fabric"):
+            for call in module.table.calls_by_name.named(name):
+                if any(map(RUNNERS.fullmatch, study.external(call.func, module))):
+                    yield call, module, name == "Fabric"
+
+
+def _runner_of(
+    made: StrategyCall, run: list[tuple[ast.Call, Module, bool]], study: Study
+) -> ast.Call | None:
+    """The one Trainer or Fabric that is given a strategy."""
+    found = []
+    for runner, module, _ in run:
+        given = next((k.value for k in runner.keywords if k.arg == "strategy"), None)
+        if given is made.call:
+            return runner
+        if given is not None and any(v.node is made.call for v in study.values(given, module)):
+            found.append(runner)
+    return found[0] if len(found) == 1 else None
+
+
+def _owned(call: ast.Call, module: Module, study: Study) -> dict[str, ast.Assign]:
+    assigned = {
+        k.arg: plugin_calls.assigned_for(k.value, module, study) for k in call.keywords if k.arg
+    }
+    return {name: made for name, made in assigned.items() if made is not None}
