@@ -101,11 +101,12 @@ def train(batch):
 HEAD = PROGRAM.partition("class Trainer")[0]
 
 
-def test_a_single_parameter_is_taken_behind_the_wrap() -> None:
-    body = FUNCTION.format(before="kept = net.head.weight", after="", used="print(kept.grad)")
-    _, files = migrate({"train.py": HEAD + body})
+@pytest.mark.parametrize("name", ["kept", "weight"])
+def test_a_single_parameter_is_taken_behind_the_wrap(name: str) -> None:
+    before, used = f"{name} = net.head.weight", f"print({name}.grad)"
+    _, files = migrate({"train.py": HEAD + FUNCTION.format(before=before, after="", used=used)})
     text = files["train.py"]
-    assert text.index("fully_shard(net)") < text.index("kept = net.head.weight")
+    assert text.index("fully_shard(net)") < text.index(before)
 
 
 @pytest.mark.parametrize("after", ["model.tie()", "model.head.weight = model.body.weight"])

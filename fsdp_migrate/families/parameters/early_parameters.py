@@ -227,7 +227,9 @@ def keeps_in(statement: ast.stmt, call: ast.expr) -> frozenset[str]:
         held = statement.value is not None and _holds(statement.value, frozenset(), call)
         paths = frozenset(p for t in targets for p in stored_paths(t)) if held else frozenset()
         tied = isinstance(call, ast.Attribute)  # net.head.weight = net.embed.weight
-        return frozenset(p for p in paths if not tied or p.rpartition(".")[2] not in LEAVES)
+        return frozenset(
+            p for p in paths if not tied or p.partition(".")[2].rpartition(".")[2] not in LEAVES
+        )
     if not isinstance(statement, ast.For) or call not in walk(statement.iter):
         return frozenset()
     variables = names_in(statement.target)
