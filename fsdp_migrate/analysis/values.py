@@ -144,3 +144,12 @@ class Generated(Computed):
 
 
 Values = frozenset[Value]
+
+
+def is_open(values: Values) -> bool:
+    """Whether nothing is known of an object. It may be a constant instead, as in ``m or None``:
+    that has no attributes that anybody asks for."""
+    objects = [v for v in values if not isinstance(v, Constant)]
+    return (bool(objects) or not values) and all(
+        isinstance(v, (Computed, Unknown)) for v in objects
+    )

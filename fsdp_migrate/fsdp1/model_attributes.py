@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 
 from fsdp_migrate.analysis.module import Module
 from fsdp_migrate.analysis.tracing.tracer import Tracer
-from fsdp_migrate.analysis.values import Class, Computed, Made, Unknown, Values
+from fsdp_migrate.analysis.values import Class, Made, Values, is_open
 from fsdp_migrate.fsdp1 import api as fsdp1
 from fsdp_migrate.fsdp1 import inner_questions, possible_models
 from fsdp_migrate.fsdp1.construct import Construct, ConstructKind
@@ -52,7 +52,7 @@ def methods(
         surely = has_fsdp and (
             attribute.attr in fsdp1.UNMISTAKABLE or _is_strategy(attribute, module, tracer)
         )
-        if surely and all(isinstance(v, (Computed, Unknown)) or _is_taken(v) for v in found):
+        if surely and is_open(frozenset(v for v in found if not _is_taken(v))):
             known = True
         known = known or tracer.shown(attribute.value, module) is True
         doubt = ""
@@ -169,7 +169,7 @@ def _fields(tracer: Tracer, module: Module, *, has_fsdp: bool) -> Iterator[Site]
                 )
         elif has_fsdp and attribute.attr in fsdp1.FLAT_FIELDS:
             kinds = tracer.evaluate(attribute.value, module)
-            if all(isinstance(v, (Computed, Unknown)) for v in kinds):
+            if is_open(kinds):
                 yield Site(
                     Construct(ConstructKind.MEMBER, FLAT, attribute.attr),
                     module,
@@ -297,8 +297,7 @@ def _divide_factor(
     node: ast.expr, owner: ast.expr, tracer: Tracer, module: Module
 ) -> Iterator[Site]:
     found = tracer.evaluate(owner, module)
-    unknown = all(isinstance(v, (Computed, Unknown)) for v in found)
-    if unknown or any(is_model(v, tracer) for v in found):
+    if is_open(found) or any(is_model(v, tracer) for v in found):
         yield Site(DIVIDE_FACTOR, module, node, node, owner)
 
 

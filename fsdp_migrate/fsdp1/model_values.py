@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from fsdp_migrate.analysis.flow import Definition, access_path
 from fsdp_migrate.analysis.module import Module
 from fsdp_migrate.analysis.tracing.tracer import Tracer
-from fsdp_migrate.analysis.values import Class, Computed, Made, Unknown, Values
+from fsdp_migrate.analysis.values import Class, Computed, Made, Unknown, Values, is_open
 from fsdp_migrate.fsdp1 import api as fsdp1
 from fsdp_migrate.fsdp1 import declared
 from fsdp_migrate.syntax import conditions
@@ -27,8 +27,8 @@ def is_taken_for_model(node: ast.expr, module: Module, tracer: Tracer) -> bool:
     """
     told = tracer.told(node, module)
     if told is not None:
-        found = tracer.evaluate(node, module) if told else ()
-        return bool(found) and all(isinstance(v, (Computed, Unknown)) for v in found)
+        found = tracer.evaluate(node, module)
+        return told and bool(found) and is_open(found)
     if declared.model(tracer.evaluate(node, module), tracer).model:
         return True
     call = _static_that_tells(node, module, tracer)

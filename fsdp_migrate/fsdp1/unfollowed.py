@@ -40,6 +40,8 @@ OTHER_LIBRARIES = ("deepspeed.",)  # whose models are none of FSDP's
 OTHER_OBJECTS = re.compile(  # which have states as well
     r"optim|sched|scaler|loss|criterion|dataset|loader|sampler|args|config|cfg|metric|meter", re.I
 )
+HOLDING_ANYTHING = re.compile(r"args|config|cfg", re.I)  # and so models as well
+CONTAINERS = frozenset({"torch.nn.ModuleDict", "torch.nn.ModuleList", "torch.nn.Sequential"})
 WAITING = frozenset({"get", "result", "wait"})  # for what was called in another thread
 DEEPEST = 8  # expressions that lead to one another
 LONGEST = 30  # characters of code in a reason
@@ -219,9 +221,13 @@ class Ways:
 
     def _carry(self, node: ast.expr, module: Module, depth: int, taken: bool) -> bool:
         inner: Sequence[ast.expr] = ()
+        if self._is_of_others(node):
+            return False
         match node:
             case ast.Call(func=ast.Name(id="getattr"), args=[owner, *_]):
                 taken, inner = True, [owner]
+            case ast.Call(func=ast.Attribute(value=owner)) if self._is_container(owner, module):
+                taken, inner = True, [owner]  # heads.values()
             case ast.Call(func=called):
                 is_other = self.others.search(last_name(called))  # build_optimizer(model)
                 if not is_other and (taken or not _makes_an_object(node)):
@@ -264,6 +270,16 @@ class Ways:
         """Whether it is a function, which what gets it may call: ``pool.submit(build)``."""
         return any(isinstance(v, Function) for v in self.tracer.evaluate(node, module))
 
+    def _is_container(self, node: ast.expr, module: Module) -> bool:
+        found = self.tracer.evaluate(node, module)
+        return any(isinstance(v, Made) and v.made_by in CONTAINERS for v in found)
+
+    def _is_of_others(self, node: ast.expr) -> bool:
+        """Whether a name says that it is none, nor a list of some: ``for opt in optimizers``."""
+        name = last_name(node)
+        is_path = isinstance(node, (ast.Name, ast.Attribute))
+        return is_path and bool(self.others.search(name)) and not HOLDING_ANYTHING.search(name)
+
     def hold(self, node: ast.expr, module: Module, depth: int, *, taken: bool) -> bool:
         """Whether an expression is it, or has it in it so that it may be taken out again."""
         key = node, depth, taken
@@ -274,6 +290,8 @@ class Ways:
     def _hold(self, node: ast.expr, module: Module, depth: int, *, taken: bool) -> bool:
         if self.wanted(node, module):
             return True
+        if self._is_of_others(node):
+            return False
         match node:
             case ast.List(elts=inner) | ast.Tuple(elts=inner) | ast.Set(elts=inner):
                 return any(self.hold(each, module, depth, taken=taken) for each in inner)
@@ -282,6 +300,7 @@ class Ways:
             case (
                 ast.GeneratorExp(elt=elt, generators=loops)
                 | ast.ListComp(elt=elt, generators=loops)
+                | ast.DictComp(value=elt, generators=loops)
             ):
                 inner = [elt, *(loop.iter for loop in loops)]
                 return any(self.hold(each, module, depth, taken=taken) for each in inner)

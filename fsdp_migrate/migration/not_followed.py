@@ -23,7 +23,7 @@ from fsdp_migrate.families.modules import (
     unseen_models,
 )
 from fsdp_migrate.families.modules.dispatched import dispatched_calls
-from fsdp_migrate.families.parameters import distant_optimizers
+from fsdp_migrate.families.parameters import distant_optimizers, distant_parameters
 from fsdp_migrate.families.parameters.hidden_parameters import (
     ParameterWays,
     are_parameters,
@@ -116,7 +116,8 @@ def places(study: Study) -> list[NotFollowed]:
         unfollowed_here = _unfollowed(module, study, ways)
         parameters = hidden_parameters(module, study, ways.parameters, sites)
         swallowed = swallowed_errors.find_swallowed(study, module)
-        for node, why in (*unfollowed_here, *parameters, *swallowed):
+        hidden = distant_parameters.find_hidden(study, module)
+        for node, why in (*unfollowed_here, *parameters, *swallowed, *hidden):
             line, _ = module.position(node)
             key = module, why, line if why in BY_LINE else 0
             if key not in found and node not in sites:

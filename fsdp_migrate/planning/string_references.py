@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 from fsdp_migrate.analysis import reaching_bindings
 from fsdp_migrate.analysis.module import Module
-from fsdp_migrate.analysis.values import Computed, Constant, ModuleValue, Unknown, Values
+from fsdp_migrate.analysis.values import Computed, Constant, ModuleValue, Unknown, Values, is_open
 from fsdp_migrate.fsdp1 import api as fsdp1
 from fsdp_migrate.fsdp1 import model_attributes, model_values, spelled_names
 from fsdp_migrate.fsdp1.construct import Construct, ConstructKind
@@ -157,7 +157,7 @@ def attributes(study: Study, module: Module, *, has_fsdp: bool) -> Iterator[Site
             continue
         found = study.values(call.args[0], module)
         known = model_values.models(found, study.tracer)
-        unknown = all(isinstance(v, (Computed, Unknown)) for v in found)
+        unknown = is_open(found)
         if known or (has_fsdp and name.value in _UNMISTAKABLE and unknown):
             yield Site(
                 Construct(ConstructKind.ATTRIBUTE_BY_NAME, name.value),

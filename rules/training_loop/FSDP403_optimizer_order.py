@@ -3,7 +3,12 @@
 import ast
 
 from fsdp_migrate.analysis.values import Class
-from fsdp_migrate.families.parameters import attributes, distant_optimizers, early_parameters
+from fsdp_migrate.families.parameters import (
+    attributes,
+    distant_optimizers,
+    distant_parameters,
+    early_parameters,
+)
 from fsdp_migrate.families.training_loop import early_optimizers, late_optimizers
 from fsdp_migrate.families.training_loop.gathered_roots import reshard_line
 from fsdp_migrate.families.training_loop.later_wraps import wrapping_constructors
@@ -19,12 +24,13 @@ RULE = Rule(
     name="optimizer_order",
     handles=(
         *("early optimizer", "distant optimizer"),
-        *("early parameters", "kept parameters", "late optimizer"),
+        *("early parameters", "kept parameters", "late optimizer", "distant parameters"),
         "model of unseen callers",
     ),
     finders=(
         Finder(10, early_optimizers.find_early_optimizers, always=True),
         Finder(15, distant_optimizers.find_distant_optimizers),
+        Finder(16, distant_parameters.find_distant_parameters),
         Finder(20, early_parameters.find_early_parameters, always=True),
         Finder(40, late_optimizers.find_late_optimizers),
         Finder(235, in_project=distant_optimizers.find_unseen_wraps),
@@ -40,10 +46,12 @@ def decide(site: Site, study: Study) -> Decision:
         return _late(site, site.call, study)
     if site.construct == early_parameters.IN_MODELS:
         return _kept(site, study)
+    if site.construct == distant_parameters.CONSTRUCT:
+        return _distant_parameters(site, study)
     if site.construct == distant_optimizers.CONSTRUCT:
         return _distant(site, study)
     if site.construct == early_parameters.CONSTRUCT:
-        return _early(site, site.call, study)
+        return _early(site, of_kind(site.node, ast.expr), study)
     found = present(early_optimizers.early_optimizer(site.call, site.module, study))
     models = _models(found.wraps, site, study)
     if found.given_to:
@@ -97,6 +105,20 @@ def _distant(site: Site, study: Study) -> Decision:
     return study.rewritten(site, RULE.code, message, models=found.constructors, review=review)
 
 
+def _distant_parameters(site: Site, study: Study) -> Decision:
+    """Parameters that an object keeps before another function wraps their model."""
+    node = of_kind(site.node, ast.expr)
+    models = distant_parameters.read_distant_parameters(node, site.module, study)
+    reason = "what is kept here are not the parameters of its model once that is sharded later"
+    advice = "take them from the model where they are used"
+    if any(attributes.keeps_attributes(c, study) for c in models):
+        return study.left(site, RULE.code, reason, advice, models=models, quiet=True)
+    review = f"{reason}; FSDP1 kept its parameters with use_orig_params=True: {advice}"
+    return study.rewritten(
+        site, RULE.code, "FSDP1 may have kept them", models=models, review=review
+    )
+
+
 def _unseen(site: Site, study: Study) -> Decision:
     """A model of callers that are not in sight, which may have an optimizer already."""
     models = frozenset(c for c in study.constructors.values() if c.call is site.receiver)
@@ -133,7 +155,7 @@ def _kept(site: Site, study: Study) -> Decision:
     return study.left(site, RULE.code, reason, advice, models=[constructor], quiet=True)
 
 
-def _early(site: Site, call: ast.Call, study: Study) -> Decision:
+def _early(site: Site, call: ast.expr, study: Study) -> Decision:
     found = present(early_parameters.read_early_parameters(call, site.module, study))
     models = _models(found.wraps, site, study)
     loop = isinstance(found.statement, ast.For)

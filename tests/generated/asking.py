@@ -38,6 +38,9 @@ class Net(nn.Module):
     def encode(self, x):
         return self.body(x)
 
+    def configure(self, rate):
+        return torch.optim.SGD(self.parameters(), lr=rate)
+
 
 @functools.singledispatch
 def scale(model):
@@ -50,6 +53,14 @@ def scale_net(model: Net):
 
 
 TABLE = {{Net: 2.0}}
+
+
+def norm_of(parameters):
+    return sum(p.grad.norm() ** 2 for p in parameters)
+
+
+def count_of(model):
+    return sum(p.numel() for p in model.parameters())
 
 
 {body}"""
@@ -109,6 +120,83 @@ ASKED: Mapping[str, str] = {
     "a vector": "flat = torch.cat([p.flatten() for p in hidden.parameters()])",
     "the whole": "torch.save(hidden, 'a')",
     "a strategy": "print(hidden.sharding_strategy)",
+    "tied": "hidden.head.weight = hidden.body.weight",
+    "hooks": (
+        "for p in hidden.parameters():\n            p.register_post_accumulate_grad_hook(print)"
+    ),
+    "inputs": "hidden(batch).sum().backward(inputs=list(hidden.parameters()))",
+    "states on the CPU": "kept = {k: v.cpu() for k, v in hidden.state_dict().items()}",
+    "a norm of a helper": "total = norm_of(hidden.parameters())",
+    "a count of a helper": "number = count_of(hidden)",
+}
+# What is asked of a model before it is wrapped, and what is done with it afterwards.
+EARLY: Mapping[str, tuple[str, str]] = {
+    "an optimizer": ("kept = torch.optim.SGD(hidden.parameters(), lr=0.1)", "kept.step()"),
+    "an optimizer of its own": ("kept = hidden.configure(0.1)", "kept.step()"),
+    "an optimizer of a list": (
+        "kept = torch.optim.SGD(list(hidden.parameters()), lr=0.1)",
+        "kept.step()",
+    ),
+    "an optimizer of groups": (
+        "kept = torch.optim.SGD([{'params': [p for n, p in hidden.named_parameters()]}], lr=0.1)",
+        "kept.step()",
+    ),
+    "an optimizer of a part": (
+        "kept = torch.optim.SGD(hidden.head.parameters(), lr=0.1)",
+        "kept.step()",
+    ),
+    "a list": ("kept = list(hidden.parameters())", "torch.nn.utils.clip_grad_norm_(kept, 1.0)"),
+    "a dictionary": (
+        "kept = dict(hidden.named_parameters())",
+        "kept['head.weight'].data.mul_(2.0)",
+    ),
+    "a parameter": ("kept = hidden.head.weight", "print(kept.grad.norm())"),
+}
+HELPERS: Mapping[str, str] = {  # the line of the function that does what is asked
+    "norm_of": "    return sum(p.grad.norm() ** 2 for p in parameters)",
+    "count_of": "    return sum(p.numel() for p in model.parameters())",
+}
+EARLY_BODIES: Mapping[str, str] = {
+    "a function, before the wrap": """\
+def train(batches):
+    net = Net()
+    hidden = {hidden}
+    {asked}
+    model = FSDP(net, use_orig_params=True)
+    for batch in batches:
+        model(batch).sum().backward()
+        {later}
+""",
+    "a function, before another wraps": """\
+def wrap(net):
+    return FSDP(net, use_orig_params=True)
+
+
+def train(batches):
+    net = Net()
+    hidden = {hidden}
+    {asked}
+    model = wrap(net)
+    for batch in batches:
+        model(batch).sum().backward()
+        {later}
+""",
+    "a method, before another wraps": """\
+class Trainer:
+    def __init__(self):
+        self.net = net = Net()
+        hidden = {hidden}
+        {asked}
+        self.kept = kept
+
+    def shard(self):
+        self.net = FSDP(self.net, use_orig_params=True)
+
+    def step(self, batch):
+        kept, model = self.kept, self.net
+        model(batch).sum().backward()
+        {later}
+""",
 }
 
 
@@ -136,8 +224,23 @@ def questions() -> Iterator[Question]:
                 deep = "        " if "        {asked}" in body else "    "
                 line = asked.replace("\n            ", f"\n{deep}    ")
                 text = PROGRAM.format(above=above, body=body.format(hidden=hidden, asked=line))
-                first = asked.splitlines()[0]
+                helped = (line for helper, line in HELPERS.items() if f"{helper}(" in asked)
+                first = next(helped, asked.splitlines()[0])
                 number = next(n for n, each in enumerate(text.splitlines(), 1) if first in each)
+                yield Question(where, way, name, text, number)
+    yield from _early_questions()
+
+
+def _early_questions() -> Iterator[Question]:
+    """Every way to hide a model that is not wrapped yet, with what is kept of it."""
+    for where, body in EARLY_BODIES.items():
+        for way, form in hiding.EXPRESSIONS.items():
+            written, _, above = form.partition("|")
+            hidden = written.format("net", "net")
+            for name, (asked, later) in EARLY.items():
+                made = body.format(hidden=hidden, asked=asked, later=later)
+                text = PROGRAM.format(above=above, body=made)
+                number = next(n for n, line in enumerate(text.splitlines(), 1) if asked in line)
                 yield Question(where, way, name, text, number)
 
 

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 
 from fsdp_migrate.analysis.module import Module
 from fsdp_migrate.analysis.tracing.owners import NAMESPACES
-from fsdp_migrate.analysis.values import Class, Computed, Made, Unknown, Value
+from fsdp_migrate.analysis.values import Class, Made, Value, is_open
 from fsdp_migrate.families.wrapping import sharded_parts
 from fsdp_migrate.fsdp1.model_values import definitions, models
 from fsdp_migrate.planning.context import Study
@@ -82,7 +82,7 @@ def _gone_over(node: ast.expr) -> Iterator[ast.expr]:
 
 def _is_open(node: ast.Attribute, study: Study, module: Module) -> bool:
     values = study.values(node, module)
-    return bool(values) and all(isinstance(v, (Computed, Unknown)) for v in values)
+    return bool(values) and is_open(values)
 
 
 def _of_attributes(
@@ -157,5 +157,5 @@ def _given(node: ast.expr, study: Study, module: Module) -> set[Constructor]:
     for owner in _taken_from(node, module):
         known |= _of_elements(owner, study, module)
     wraps = any(c.module is module for c in study.constructors.values())
-    unknown = not values or all(isinstance(v, (Computed, Unknown)) for v in values)
+    unknown = not values or is_open(values)
     return known or (set(study.every_constructor) if wraps and unknown else set())

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 
 from fsdp_migrate.analysis.module import Module
 from fsdp_migrate.analysis.tracing.functions import is_dataclass
-from fsdp_migrate.analysis.values import Class, Computed, External, Function, Unknown, Value
+from fsdp_migrate.analysis.values import Class, External, Function, Value, is_open
 from fsdp_migrate.families.modules import class_texts
 from fsdp_migrate.families.modules.class_texts import NAMES
 from fsdp_migrate.families.modules.inside_wrappers import wrapper_of
@@ -139,7 +139,7 @@ def _is_unknown(subject: ast.expr, study: Study, module: Module) -> bool:
         return False
     values = study.values(subject, module)
     wraps = any(c.module is module for c in study.constructors.values())
-    return wraps and all(isinstance(v, (Computed, Unknown)) for v in values)
+    return wraps and is_open(values)
 
 
 def find_class_bases(study: Study, module: Module) -> Iterator[Site]:
@@ -151,7 +151,7 @@ def find_class_bases(study: Study, module: Module) -> Iterator[Site]:
         if subject is None or is_said(bases, module):
             continue
         values = study.values(subject, module)
-        open_ = all(isinstance(value, (Computed, Unknown)) for value in values)
+        open_ = is_open(values)
         model = visited_model(subject, study, module, handed)
         traced = study.traced(subject, module)
         if model is not None or open_ or traced or is_own(subject, study, module):

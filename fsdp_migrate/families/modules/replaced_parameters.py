@@ -10,11 +10,14 @@ import ast
 from collections.abc import Iterator
 
 from fsdp_migrate.analysis.module import Module
+from fsdp_migrate.analysis.tracing.functions import is_self
 from fsdp_migrate.analysis.values import Made
 from fsdp_migrate.families.modules.exact_classes import model_in, visited_model
 from fsdp_migrate.families.parameters.attributes import PARAMETER, keeps_attributes
 from fsdp_migrate.families.parameters.parameter_owners import looped_over
+from fsdp_migrate.families.wrapping.computing_methods import LEAVES
 from fsdp_migrate.fsdp1.construct import Construct
+from fsdp_migrate.fsdp1.references import enclosing_function
 from fsdp_migrate.fsdp1.site import Site
 from fsdp_migrate.planning.context import Study
 from fsdp_migrate.syntax.expressions import holder_of_attributes
@@ -29,8 +32,8 @@ def find_replaced_parameters(study: Study, module: Module) -> Iterator[Site]:
         return
     for node, owner in replacing(study, module):
         model = _model(owner, study, module)
-        if model is not None:
-            yield Site(REPLACED, module, node, node, model)
+        if model is not None or _is_own(owner, study, module):
+            yield Site(REPLACED, module, node, node, model or owner)
 
 
 def replacing(study: Study, module: Module) -> Iterator[tuple[ast.expr, ast.expr]]:
@@ -71,6 +74,22 @@ def _model(owner: ast.expr, study: Study, module: Module) -> ast.expr | None:
     return model or next((w for w in wholes if study.traced(w, module)), None)
 
 
+def _is_own(owner: ast.expr, study: Study, module: Module) -> bool:
+    """Whether something is a part of ``self`` in a method that is called on a sharded model."""
+    while isinstance(owner, (ast.Attribute, ast.Subscript)):
+        owner = owner.value
+    method = enclosing_function(module, owner)
+    if not is_self(owner, module) or not isinstance(method, ast.FunctionDef):
+        return False
+    called = (site.call.func for site in study.tracer.callers(method, module) if site.bound)
+    where = {site.call.func: site.module for site in study.tracer.callers(method, module)}
+    return method.name != "__init__" and any(
+        isinstance(each, ast.Attribute) and study.traced(each.value, where[each]) for each in called
+    )
+
+
 def _is_parameter(node: ast.expr, study: Study, module: Module) -> bool:
+    if isinstance(node, ast.Attribute) and node.attr in LEAVES:
+        return True  # weights that are tied: ``model.head.weight = model.embed.weight``
     values = study.values(node, module)
     return any(isinstance(v, Made) and v.made_by in PARAMETER for v in values)

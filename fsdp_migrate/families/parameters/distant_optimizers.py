@@ -34,7 +34,8 @@ from fsdp_migrate.syntax.trees import FUNCTIONS, block_of
 
 CONSTRUCT = Construct.parse("distant optimizer")
 UNSEEN = Construct.parse("model of unseen callers")
-Place = tuple[ast.Call, Module]
+Place = tuple[ast.expr, Module]
+_Leading = dict[ast.AST, list[Place]]  # calls by the function that they stand in
 
 
 @dataclass(frozen=True, eq=False)
@@ -47,24 +48,19 @@ class DistantOptimizer:
 
 def find_distant_optimizers(study: Study, module: Module) -> Iterator[Site]:
     """Sites for optimizers that are built before another function wraps their model."""
-    for call in optimized_models.optimizers(module, study) if _keeping(study) else ():
+    for call in optimized_models.optimizers(module, study) if keeping(study) else ():
         if read_distant_optimizer(call, module, study) is not None:
             yield Site(CONSTRUCT, module, call, call)
 
 
 def read_distant_optimizer(call: ast.Call, module: Module, study: Study) -> DistantOptimizer | None:
     """What there is to know of an optimizer, if another function wraps its model later."""
-    wraps: set[Constructor] = set()
+    owners: list[Place] = []
     for held, where in optimized_models.asked_for(call, module, study):
         asking = where.table.parents.get(held)  # none of what map() asks
-        if isinstance(asking, ast.Call) and _is_answered(asking, where, study):
-            continue
-        own = part_paths.places(held.value, where, study)
-        for constructor in _keeping(study):
-            wrapped = part_paths.places(constructor.wrapped, constructor.module, study)
-            shared = part_paths.shared(own, wrapped)
-            if any(_wrapped_later(v, (call, module), constructor, study) for v in shared):
-                wraps.add(constructor)
+        if not isinstance(asking, ast.Call) or not _is_answered(asking, where, study):
+            owners.append((held.value, where))
+    wraps = set(wrapped_later(owners, (call, module), study))
     wrapped_yet = optimized_models.models(call, module, study)
     wraps.difference_update(_given_anew(study))
     if not wraps or wrapped_yet - wraps or early_optimizer(call, module, study) is not None:
@@ -72,7 +68,27 @@ def read_distant_optimizer(call: ast.Call, module: Module, study: Study) -> Dist
     return DistantOptimizer(frozenset(wraps), _is_made_anew(call, module, wraps, study))
 
 
-def _keeping(study: Study) -> list[Constructor]:
+def wrapped_later(owners: list[Place], built: Place, study: Study) -> frozenset[Constructor]:
+    """The constructors that surely wrap one of some modules behind a place."""
+    wraps: set[Constructor] = set()
+    for owner, where in owners:
+        own = part_paths.places(owner, where, study)
+        for constructor in keeping(study):
+            wrapped = part_paths.places(constructor.wrapped, constructor.module, study)
+            shared = part_paths.shared(own, wrapped)
+            if any(_wrapped_later(v, built, constructor, study) for v in shared):
+                wraps.add(constructor)
+    return frozenset(wraps)
+
+
+def runs_before(constructor: Constructor, node: ast.expr, module: Module) -> bool:
+    """Whether a constructor is called in the same function as something, and before it."""
+    around = enclosing_function(constructor.module, constructor.call)
+    is_here = around is enclosing_function(module, node)
+    return is_here and _order(node, constructor.call, module) == {False}
+
+
+def keeping(study: Study) -> list[Constructor]:
     """The constructors under which FSDP1 may have kept the parameters."""
     return [
         constructor
@@ -97,17 +113,17 @@ def _wrapped_later(value: Value, built: Place, constructor: Constructor, study: 
                 return False
             for other, _ in to_wrap[function]:
                 found |= _order(one, other, where)
-    return found == {True} or (not found and _is_set_up(built, wrap))
+    return found == {True} or (not found and _is_set_up(to_built, to_wrap))
 
 
-def _is_answered(call: ast.Call, module: Module, study: Study) -> bool:
+def _is_answered(call: ast.expr, module: Module, study: Study) -> bool:
     """Whether a call collects parameters, and moves behind the wrap for that."""
-    if not early_parameters.may_collect(last_name(call.func)):
+    if not isinstance(call, ast.Call) or not early_parameters.may_collect(last_name(call.func)):
         return False
     return early_parameters.read_early_parameters(call, module, study) is not None
 
 
-def _is_unread(call: ast.Call, module: Module) -> bool:
+def _is_unread(call: ast.expr, module: Module) -> bool:
     """Whether what a call gives is bound to a name in a function that nothing reads."""
     match module.table.parents[call]:
         case ast.Assign(targets=[ast.Name(id=name) as target]):
@@ -117,9 +133,9 @@ def _is_unread(call: ast.Call, module: Module) -> bool:
     return False
 
 
-def _leading_to(call: ast.Call, module: Module, study: Study) -> dict[ast.AST, list[Place]]:
+def _leading_to(call: ast.expr, module: Module, study: Study) -> _Leading:
     """What runs so that a call runs: itself, and the calls that lead there, by function."""
-    found: dict[ast.AST, list[Place]] = {}
+    found: _Leading = {}
     waiting: list[Place] = [(call, module)]
     for each, where in waiting:
         function = enclosing_function(where, each)
@@ -150,12 +166,20 @@ def _order(one: ast.AST, other: ast.AST, module: Module) -> set[bool]:
     return set()
 
 
-def _is_set_up(built: Place, wrap: Place) -> bool:
-    """Whether an optimizer is built by the ``__init__`` of a class, and a method of it wraps."""
-    functions = [enclosing_function(module, call) for call, module in (built, wrap)]
-    classes = [m.table.parents.get(f) for f, (_, m) in zip(functions, (built, wrap), strict=True)]
-    own = getattr(functions[0], "name", "") == "__init__" and functions[0] is not functions[1]
-    return own and isinstance(classes[0], ast.ClassDef) and classes[0] is classes[1]
+def _is_set_up(built: _Leading, wrap: _Leading) -> bool:
+    """Whether the ``__init__`` of a class leads to where an optimizer is built, and another method
+    of it to the wrap."""
+    classes = {
+        where.table.parents.get(function)
+        for function, [(_, where), *_] in wrap.items()
+        if getattr(function, "name", "") != "__init__"
+    }
+    within = (
+        where.table.parents.get(function)
+        for function, [(_, where), *_] in built.items()
+        if getattr(function, "name", "") == "__init__" and function not in wrap
+    )
+    return any(isinstance(each, ast.ClassDef) and each in classes for each in within)
 
 
 def _given_anew(study: Study) -> Iterator[Constructor]:
@@ -203,9 +227,9 @@ def unseen_wraps(study: Study) -> Iterator[tuple[Constructor, ast.FunctionDef]]:
     """The constructors of a model that is a parameter of a function which nobody in sight calls,
     and the function around each, where no optimizer in sight gets the model: one may be built
     before."""
-    keeping = _keeping(study)
-    trained = trained_models(study) if keeping else frozenset()
-    for constructor in keeping:
+    kept = keeping(study)
+    trained = trained_models(study) if kept else frozenset()
+    for constructor in kept:
         around = enclosing_function(constructor.module, constructor.call)
         if constructor in trained or not isinstance(around, ast.FunctionDef):
             continue

@@ -73,6 +73,11 @@ def find_early_parameters(study: Study, module: Module) -> Iterator[Site]:
         if found is not None and found.statement not in seen:
             seen.add(found.statement)
             yield Site(CONSTRUCT, module, call, call)
+    for leaf in table.attributes_by_name.of(LEAVES):
+        found = read_early_parameters(leaf, module, study)
+        if found is not None and found.statement not in seen:
+            seen.add(found.statement)
+            yield Site(CONSTRUCT, module, leaf, leaf)
 
 
 def may_collect(name: str) -> bool:
@@ -157,19 +162,23 @@ def _gives_own_parameters(node: ast.expr) -> bool:
     return path == "self" or path.startswith("self.")
 
 
-def read_early_parameters(call: ast.Call, module: Module, study: Study) -> EarlyParameters | None:
+def read_early_parameters(call: ast.expr, module: Module, study: Study) -> EarlyParameters | None:
     """The wrap that follows where parameters are collected, if they are used after it."""
-    table, method = module.table, call.func
-    each = asked_of_each(call, PARAMETER_METHODS)
-    given = given_arguments(call) if each is None else [each[0]]
+    table = module.table
+    method = call.func if isinstance(call, ast.Call) else None
+    each = asked_of_each(call, PARAMETER_METHODS) if isinstance(call, ast.Call) else None
+    given = given_arguments(call) if isinstance(call, ast.Call) else []
+    given = given if each is None else [each[0]]
     asked, owner = each is not None, None
-    if isinstance(method, ast.Attribute) and method.attr in PARAMETER_METHODS:
+    if method is None:  # a parameter by itself: ``net.head.weight``
+        asked, given = True, list(_above(call))
+    elif isinstance(method, ast.Attribute) and method.attr in PARAMETER_METHODS:
         asked, given = True, [method.value]
     elif isinstance(method, ast.Attribute):  # the model's own: ``net.configure_optimizers()``
         owner = method.value
         given = [*given, owner]
     statement = table.statement(call)
-    names = _keeps_in(statement, call)
+    names = keeps_in(statement, call)
     if not names:
         return None
     scope = function_scope(call, module)
@@ -198,18 +207,29 @@ def read_early_parameters(call: ast.Call, module: Module, study: Study) -> Early
     return None
 
 
+def _above(node: ast.expr) -> Iterator[ast.expr]:
+    """``net.head`` and ``net`` of ``net.head.weight``."""
+    while isinstance(node, (ast.Attribute, ast.Subscript)):
+        node = node.value
+        yield node
+
+
 def _keeps_parameters(wrap: ast.Call, study: Study, module: Module) -> bool:
     """Whether FSDP1 may keep the parameters of the model that a call wraps."""
     made = wrapping_constructors(wrap, module, study)
     return any(attributes.keeps_attributes(c, study) is not None for c in made)
 
 
-def _keeps_in(statement: ast.stmt, call: ast.Call) -> frozenset[str]:
+def keeps_in(statement: ast.stmt, call: ast.expr) -> frozenset[str]:
     """The names under which a statement keeps the parameters that ``call`` gives."""
     if isinstance(statement, (ast.Assign, ast.AnnAssign)):
         targets = statement.targets if isinstance(statement, ast.Assign) else [statement.target]
         held = statement.value is not None and _holds(statement.value, frozenset(), call)
-        return frozenset(p for t in targets for p in stored_paths(t)) if held else frozenset()
+        paths = frozenset(p for t in targets for p in stored_paths(t)) if held else frozenset()
+        tied = isinstance(call, ast.Attribute)  # net.head.weight = net.embed.weight
+        return frozenset(
+            p for p in paths if not tied or p.partition(".")[2].rpartition(".")[2] not in LEAVES
+        )
     if not isinstance(statement, ast.For) or call not in walk(statement.iter):
         return frozenset()
     variables = names_in(statement.target)
@@ -230,6 +250,15 @@ def _keeps_in(statement: ast.stmt, call: ast.Call) -> frozenset[str]:
     return frozenset(found - variables)
 
 
+def given_on(names: frozenset[str], function: ast.AST) -> frozenset[str]:
+    """``names``, and those that get the same in statements of a function: ``self.kept = kept``."""
+    held = set(names)
+    for statement in walk(function):
+        if isinstance(statement, ast.Assign) and _holds(statement.value, frozenset(held), None):
+            held |= {path for target in statement.targets for path in stored_paths(target)}
+    return frozenset(held)
+
+
 def _outermost(node: ast.expr) -> set[str]:
     """``decay`` and ``self.other`` of ``(decay if matrix else self.other)``."""
     path = access_path(node)
@@ -243,13 +272,13 @@ def _outermost(node: ast.expr) -> set[str]:
     return {path for part in parts for path in _outermost(part)}
 
 
-def _holds(node: ast.expr | None, names: frozenset[str], call: ast.Call | None) -> bool:
+def _holds(node: ast.expr | None, names: frozenset[str], call: ast.expr | None) -> bool:
     """Whether a value is, or contains, the result of ``call`` or one of some names."""
     match node:
+        case ast.expr() if node is call:
+            return True
         case ast.Name() | ast.Attribute():
             return access_path(node) in names
-        case ast.Call() if node is call:
-            return True
         case ast.Call(func=func, args=given):
             last = last_name(func)
             collects = COLLECTS.search(last) or OPTIMIZER_NAME.search(last)
