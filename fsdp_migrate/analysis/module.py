@@ -178,6 +178,7 @@ class Library:
     pinned: Callable[[str, Path], tuple[int, ...]] = lambda name, path: ()  # for a file
     accelerate: Mapping[str, Mapping[str, object]] = field(default_factory=dict)
     """What files and commands configure accelerate with, by their paths from the top."""
+    _anywhere: dict[tuple[str, ...], bool] = field(default_factory=dict)
 
     @cached_property
     def configured(self) -> Mapping[str, tuple[str, ...]]:
@@ -203,6 +204,15 @@ class Library:
     def speaks_of(self, *words: str) -> bool:
         """Whether any of ``words`` stands in that text."""
         return any(word.encode() in self.joined_text for word in words)
+
+    def anywhere(self, *words: str) -> bool:
+        """Whether any of ``words`` stands in any Python file of those given."""
+        known = self._anywhere.get(words)
+        if known is None:
+            sought = re.compile(b"|".join(re.escape(word.encode()) for word in words))
+            texts = map(self.read, sorted(self.paths))
+            known = self._anywhere[words] = any(sought.search(text) for text in texts)
+        return known
 
     @cached_property
     def attributes_set(self) -> frozenset[str]:

@@ -173,6 +173,64 @@ def test_layers_that_no_file_of_the_program_has(tmp_path: Path) -> None:
     assert "BatchNorm" not in (after.parent / "fsdp2_support.py").read_text()
 
 
+GIVEN = """\
+import functools
+
+import torch
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP, MixedPrecision
+from torch.distributed.fsdp.wrap import lambda_auto_wrap_policy
+
+
+def shard_model(model):
+    return FSDP(
+        model,
+        auto_wrap_policy=functools.partial(
+            lambda_auto_wrap_policy, lambda_fn=lambda m: m in model.blocks
+        ),
+        device_id=torch.device("cpu"),
+        mixed_precision=MixedPrecision(param_dtype=torch.bfloat16, buffer_dtype=torch.bfloat16),
+    )
+"""
+CALLER = """\
+import torch
+import torch.distributed as dist
+
+import models
+import sharding
+
+dist.init_process_group("gloo")
+torch.manual_seed(0)
+model = sharding.shard_model(models.build("Net"))
+optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
+inputs = torch.arange(16.0).view(4, 4) / 3 + dist.get_rank()
+for step in range(3):
+    loss = (model(inputs).float() - 1).pow(2).mean()
+    loss.backward()
+    optimizer.step()
+    optimizer.zero_grad()
+    print("loss", loss.item())
+print("mean", sum(b.double().sum().item() for n, b in model.named_buffers() if "mean" in n))
+dist.destroy_process_group()
+"""
+
+
+@pytest.mark.train
+def test_layers_of_a_model_that_nobody_in_sight_gives(launcher: Launcher, tmp_path: Path) -> None:
+    scripts = []
+    for version in ("before", "after"):
+        (tmp_path / version).mkdir()
+        (tmp_path / version / "sharding.py").write_text(GIVEN)
+        (tmp_path / version / "models.py").write_text(MODELS)
+    for path, data in session.run([tmp_path / "after"]).result.changes.items():
+        path.write_bytes(data)
+    for version in ("before", "after"):
+        scripts.append(tmp_path / version / "train.py")
+        scripts[-1].write_text(CALLER)
+    old = launcher.script(scripts[0], fsdp1="allow")
+    new = launcher.script(scripts[1], fsdp1="forbid")
+    assert compare(old, new, tolerance=1e-4) == 8
+
+
 @pytest.mark.train
 @pytest.mark.parametrize("call", CALLS)
 def test_evaluations_in_a_file_that_is_not_read(

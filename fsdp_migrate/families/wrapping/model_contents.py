@@ -32,11 +32,9 @@ LANGUAGE_MODELS = re.compile(
     r"|EncoderModel|TextModel(WithProjection)?)(\.|$)"
 )
 # What gives a model that has all of its first argument.
-WRAPPERS = frozenset(
-    (
-        *("peft.get_peft_model", "peft.PeftModel.from_pretrained"),
-        *("copy.copy", "copy.deepcopy", "torch.compile"),
-    )
+WRAPPERS = re.compile(
+    r"(peft\.get_peft_model|copy\.copy|copy\.deepcopy|torch\.compile)$"
+    r"|peft\.(\w+\.)*(?!Auto)\w*Model(For\w+)?(\.from_pretrained)?$"
 )
 # Packages that have no BatchNorm, but for torch's own, which has the word in its name.
 HARMLESS_ROOTS = sys.stdlib_module_names | {
@@ -63,6 +61,7 @@ class Contents:
     classes: list[Class] = field(default_factory=list)
     buffers: list[ast.Call] = field(default_factory=list)  # that register one
     complete: bool = True  # False: part of the model is made by code that cannot be followed
+    from_callers: bool = False  # ... by callers of a function that nothing in sight calls
     from_library: bool = False  # it is, or has, a language model of a library
 
 
@@ -99,6 +98,8 @@ def _collect(values: Values, study: Study, result: Contents, seen: set[ast.AST])
                 _outside(value, call, study, result, seen)
             case _:
                 result.complete = False
+                given = isinstance(value, Unknown) and isinstance(value.node, ast.arg)
+                result.from_callers |= given
 
 
 def _outside(
@@ -108,8 +109,7 @@ def _outside(
     if LANGUAGE_MODELS.search(name):
         result.from_library = True
         return
-    holds = name in WRAPPERS or fsdp1.canonical(name) in {"wrap", fsdp1.FSDP}
-    if holds and call.args and call not in seen:
+    if _holds_first(name) and call.args and call not in seen:
         seen.add(call)
         _collect(study.tracer.evaluate(call.args[0], value.module), study, result, seen)
         return
@@ -129,12 +129,12 @@ def _given(
     result: Contents,
     seen: set[ast.AST],
 ) -> None:
-    """The modules among what a constructor is given, which become parts: ``Net(block)``.
+    """The modules among what a constructor is given, which become parts: ``Net(block)``. Of what a
+    container is given, and a class calls, nothing need be known to be one.
 
     Args:
         made: where the call stands, and in which call of its function.
-        cls: the class of the project's that is made: what it is given, keeps and calls is a part,
-            of which nothing may be known.
+        cls: the class of the project's that is made.
     """
     if not isinstance(call, ast.Call) or call in seen:
         return
@@ -142,6 +142,7 @@ def _given(
     if cls is not None and not _is_module_class(cls, study):
         cls = None  # it may call a function as well
     values_of = ModuleValues(study)
+    is_container = any(map(CONTAINER.match, study.external(call.func, made.module)))
     given: list[tuple[int | str, ast.expr]] = [*enumerate(call.args)]
     given += [(keyword.arg or "", keyword.value) for keyword in call.keywords]
     for place, argument in given:
@@ -149,10 +150,9 @@ def _given(
         if isinstance(node, ast.Constant):
             continue
         for value in values_of.listed(study.tracer.evaluate(node, made.module, made.frame)):
-            if _is_module(value, study):
+            takes = is_container or (cls is not None and _calls(cls, place, study))
+            if _is_module(value, study) or (takes and isinstance(value, Unknown)):
                 _collect(frozenset({value}), study, result, seen)
-            elif isinstance(value, Unknown) and cls is not None and _calls(cls, place, study):
-                result.complete = False
 
 
 def _calls(cls: Class, place: int | str, study: Study) -> bool:
@@ -194,9 +194,14 @@ def _is_module(value: Value, study: Study) -> bool:
         case Made(callee=Class() as cls):
             return _is_module_class(cls, study)
         case Made(node=ast.Call(), made_by=name) if name:
-            holds = name in WRAPPERS or fsdp1.canonical(name) in {"wrap", fsdp1.FSDP}
-            return holds or bool(LANGUAGE_MODELS.search(name)) or is_librarys_module(name)
+            is_known = _holds_first(name) or LANGUAGE_MODELS.search(name) is not None
+            return is_known or is_librarys_module(name)
     return False
+
+
+def _holds_first(name: str) -> bool:
+    """Whether what a call of that name gives has all of its first argument."""
+    return WRAPPERS.match(name) is not None or fsdp1.canonical(name) in {"wrap", fsdp1.FSDP}
 
 
 def _class(cls: Class, study: Study, result: Contents, seen: set[ast.AST]) -> None:
@@ -265,7 +270,9 @@ def may_have_batch_norm(node: ast.expr, module: Module, study: Study) -> bool:
     """Whether a model may have BatchNorm layers.
 
     Where not all that makes it can be followed, it may if some file speaks of them, or of a
-    library whose models have them: without either, what FSDP1 does for them is not written.
+    library whose models have them: without either, what FSDP1 does for them is not written. A
+    function that shards what others give it is no part of a program in sight: there any file of
+    those given counts.
     """
     found = contents(node, module, study)
     without = (LANGUAGE_MODELS, WITHOUT_NORMS)
@@ -275,6 +282,8 @@ def may_have_batch_norm(node: ast.expr, module: Module, study: Study) -> bool:
     if not (from_outside or any("BatchNorm" in name for name in others)) and found.complete:
         return False
     spoken_of = study.project.mentions("BatchNorm", *CONVOLUTIONAL)
+    if found.from_callers:
+        spoken_of = spoken_of or study.project.library.anywhere("BatchNorm", *CONVOLUTIONAL)
     return from_outside or spoken_of or _has_vision_models(study)
 
 

@@ -7,7 +7,7 @@ import itertools
 from collections.abc import Sequence
 
 from fsdp_migrate.analysis.flow import access_path
-from fsdp_migrate.analysis.values import Function
+from fsdp_migrate.analysis.values import Function, Made, Values
 from fsdp_migrate.fsdp1 import api as fsdp1
 from fsdp_migrate.planning.context import Study
 from fsdp_migrate.syntax.expressions import last_name, names_in
@@ -84,6 +84,17 @@ def _labels(statements: Sequence[ast.AST]) -> list[ast.AST]:
     return list(itertools.takewhile(is_label, statements))
 
 
+def asks_for_classes(function: ast.AST) -> bool:
+    """Whether a policy function asks nothing of a module but its class."""
+    asked = [n for n in ast.walk(function) if isinstance(n, ast.Name) and n.id == "module"]
+    classes = [
+        n.args[0]
+        for n in ast.walk(function)
+        if isinstance(n, ast.Call) and getattr(n.func, "id", "") == "isinstance" and n.args
+    ]
+    return all(name in classes for name in asked)
+
+
 def minds_order(function: Function, study: Study) -> bool:
     """Whether a policy function's answers depend on what was asked or sharded before."""
     for node in ast.walk(function.node):
@@ -112,3 +123,26 @@ def is_truth(node: ast.expr) -> bool:
         case ast.Call(func=ast.Name(id=name)) | ast.Call(func=ast.Attribute(attr=name)):
             return name in QUESTIONS
     return False
+
+
+def doubt_of_parameters(values: Values, study: Study) -> str:
+    """What to say of a policy function that lacks a parameter which it is asked with by name.
+
+    Those of torch 1 had ``unwrapped_params``, which is ``nonwrapped_numel`` since.
+    """
+    for value in values:
+        match value:
+            case Made(made_by="functools.partial", node=ast.Call(args=[bound, *_])):
+                asked = study.tracer.evaluate(bound, value.module, value.frame)
+            case _:
+                asked = frozenset({value})
+        for function in (f for f in asked if isinstance(f, Function)):
+            arguments = function.node.args
+            lacking = ASKED - {a.arg for a in (*arguments.args, *arguments.kwonlyargs)}
+            if lacking and arguments.kwarg is None:
+                names = " and ".join(sorted(lacking))
+                return (
+                    f"the policy has no parameter {names}, with which it is asked, as FSDP1 does "
+                    "since torch 2.0 (before, nonwrapped_numel was unwrapped_params): rename it"
+                )
+    return ""

@@ -23,6 +23,7 @@ from fsdp_migrate.families.wrapping.policies import (
     read,
     written_here,
 )
+from fsdp_migrate.families.wrapping.policy_functions import asks_for_classes, doubt_of_parameters
 from fsdp_migrate.families.wrapping.policy_places import (
     PolicyUse,
     convert_origin,
@@ -59,9 +60,10 @@ def express_policy(argument: ast.expr, plan: ShardPlan, study: Study) -> PolicyU
     """
     use = _expressed(argument, plan, study)
     values = study.values(argument, plan.constructor.module)
-    if not any(is_open(v, study) for v in values) and any(p.is_called for p in read(values, study)):
-        use = replace(use, review="; ".join(filter(None, [CALLED, use.review])))
-    return use
+    known = not any(is_open(v, study) for v in values)
+    called = CALLED if known and any(p.is_called for p in read(values, study)) else ""
+    doubts = (called, use.review, doubt_of_parameters(values, study))
+    return replace(use, review="; ".join(filter(None, doubts)))
 
 
 def _expressed(argument: ast.expr, plan: ShardPlan, study: Study) -> PolicyUse:
@@ -331,20 +333,9 @@ def _asked_in_loop(
         return code(f"{{p}}({given})", p=policy_code)
 
     labels = any(policy.labels for policy in real)
-    by_class = len(real) == 1 and not labels and _asks_for_classes(real[0].node)
+    by_class = len(real) == 1 and not labels and asks_for_classes(real[0].node)
     targets = Targets(test, by_class=by_class, asks_root=labels)
     return PolicyUse("loop over the modules it picks", targets=targets, setup=setup)
-
-
-def _asks_for_classes(function: ast.AST) -> bool:
-    """Whether a policy function asks nothing of a module but its class."""
-    asked = [n for n in ast.walk(function) if isinstance(n, ast.Name) and n.id == "module"]
-    classes = [
-        n.args[0]
-        for n in ast.walk(function)
-        if isinstance(n, ast.Call) and getattr(n.func, "id", "") == "isinstance" and n.args
-    ]
-    return all(name in classes for name in asked)
 
 
 def _keep(policy: Policy, plan: ShardPlan, study: Study, message: str = KEPT) -> None:

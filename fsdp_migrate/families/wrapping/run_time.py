@@ -19,6 +19,7 @@ from fsdp_migrate.families.wrapping import (
     offloading,
     passed_on,
     policies,
+    policy_functions,
     program_facts,
     refused_modules,
     strategies,
@@ -247,6 +248,9 @@ def _doubt(argument: str, constructor: Constructor, study: Study) -> str:
     """What has to be judged of an argument that ``shard`` takes, as if it were written out."""
     if argument == "cpu_offload" and offloading.may_offload(constructor, study):
         return offloading.doubt(constructor, study)
+    if argument == "auto_wrap_policy":
+        values = study.values(constructor.arguments[argument], constructor.module)
+        return policy_functions.doubt_of_parameters(values, study)
     if argument == "sharding_strategy":
         if constructor.has("device_mesh") or constructor.has("process_group"):
             return ""  # it shards over them
