@@ -23,6 +23,7 @@ from fsdp_migrate.migration import (
     partial,
 )
 from fsdp_migrate.migration.defects import Defect
+from fsdp_migrate.migration.named_values import name_repeated
 from fsdp_migrate.migration.second_run import unsettled
 from fsdp_migrate.migration.selection import UNPROVED, Options, key, without
 from fsdp_migrate.planning import forms, pages, rule, support_file
@@ -269,7 +270,7 @@ def _edits(decisions: Sequence[Decision], options: Options) -> dict[Module, list
                 if repeated or not options.markers:
                     continue
             edits[edit.module].append(edit)
-    return edits
+    return {module: name_repeated(module, given) for module, given in edits.items()}
 
 
 def _edit(

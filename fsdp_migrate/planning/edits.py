@@ -59,6 +59,15 @@ class Code:
         return " ".join(text.split())
 
 
+@dataclass(frozen=True, eq=False)
+class Named(Code):
+    """A value without side effects that gets this name where a function would write it twice for
+    one purpose."""
+
+    name: str
+    purpose: str
+
+
 def code(template: str, **parts: Code | ast.expr | str) -> Code:
     return Code(template, parts)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Container, Sequence
 
 import libcst as cst
 
@@ -136,6 +136,20 @@ def _binds(node: cst.BaseExpression, parent: cst.CSTNode | None) -> bool:
     if isinstance(parent, cst.BooleanOperation):
         return not isinstance(node, (*loose, cst.BooleanOperation))
     return False
+
+
+def without_lambda(arg: cst.Arg, new: Container[cst.CSTNode]) -> cst.Arg:
+    """``default_factory=Policy`` for ``default_factory=lambda: Policy()``, where the call is
+    new."""
+    function, keyword = arg.value, arg.keyword
+    if keyword is None or keyword.value != "default_factory":
+        return arg
+    if not isinstance(function, cst.Lambda) or function.params.params or function.lpar:
+        return arg
+    call = function.body
+    if not isinstance(call, cst.Call) or call.args or call not in new:
+        return arg
+    return arg.with_changes(value=call.func)
 
 
 def parenthesized(node: cst.BaseExpression) -> cst.BaseExpression:

@@ -54,6 +54,7 @@ class Editor(cst.CSTTransformer):
         self.updated: dict[ast.AST, cst.CSTNode] = {}
         self.new: set[cst.CSTNode] = set()  # expressions that edits made, since the last line
         self.made: set[cst.CSTNode] = set()  # all of them
+        self.written: set[cst.CSTNode] = set()  # those that stand in the place of others
         self.following: set[cst.CSTNode] = set()  # what begins with ``elif`` or ``else``
         self.replaced: list[ast.AST] = []  # expressions that were, since the last line
         self.removed: set[cst.CSTNode] = set()  # statements that are gone
@@ -79,6 +80,8 @@ class Editor(cst.CSTTransformer):
             return quotes.told_apart(original_node, updated_node)
         elif isinstance(original_node, cst.BaseSmallStatement) and node is not None:
             self.updated[node] = updated_node
+        elif isinstance(updated_node, cst.Arg):
+            return template.without_lambda(updated_node, self.written)
         elif isinstance(original_node, cst.SimpleStatementLine):
             return _in_place(self.simple_line(original_node, updated_node))
         elif isinstance(original_node, cst.SimpleStatementSuite):
@@ -160,6 +163,7 @@ class Editor(cst.CSTTransformer):
                 binds = _is_in_choice(self.module, node)
             result = template.parenthesized(result) if binds else result
         self.is_new(result)
+        self.written.add(result)
         self.replaced.append(node)
         return result
 

@@ -15,6 +15,7 @@ from fsdp_migrate.families.checkpoints import (
     snapshots,
     state_dict_settings,
 )
+from fsdp_migrate.families.checkpoints.state_options import state_options
 from fsdp_migrate.families.checkpoints.state_owners import sharded_inside
 from fsdp_migrate.families.modules import unseen_models
 from fsdp_migrate.families.wrapping import gathered, meshes, strategies
@@ -180,7 +181,8 @@ def _new(
     flags += ["cpu_offload=True"] if setting.offload or setting.rank0_only else []
     if flags:
         maker = proposal.name(module, DCP, "StateDictOptions", near)
-        new = code("{g}({m}, options={o}({f}))", g=get, m=model, o=maker, f=", ".join(flags))
+        options = state_options(maker, ", ".join(flags))
+        new = code("{g}({m}, options={o})", g=get, m=model, o=options)
     else:
         new = code("{g}({m})", g=get, m=model)
     return new, f"get_model_state_dict ({setting})"

@@ -12,6 +12,7 @@ from fsdp_migrate.families.checkpoints import (
     state_dict_settings,
     training_order,
 )
+from fsdp_migrate.families.checkpoints.state_options import state_options
 from fsdp_migrate.families.checkpoints.state_owners import sharded_inside
 from fsdp_migrate.families.modules import unseen_models
 from fsdp_migrate.families.wrapping import gathered
@@ -185,7 +186,7 @@ def _native(
     options = code("")
     if flags:
         made_by = proposal.name(module, DCP, "StateDictOptions", call)
-        options = code(", options={o}({f})", o=made_by, f=join(", ", flags))
+        options = code(", options={o}", o=state_options(made_by, join(", ", flags), load=True))
     function = proposal.name(module, DCP, "set_model_state_dict", call)
     return code("{f}({m}, {s}{o})", f=function, m=site.subject, s=state, o=options)
 

@@ -17,6 +17,7 @@ from fsdp_migrate.families.checkpoints import (
     state_dict_settings,
     training_order,
 )
+from fsdp_migrate.families.checkpoints.state_options import state_options
 from fsdp_migrate.families.wrapping import devices
 from fsdp_migrate.fsdp1.references import enclosing_function
 from fsdp_migrate.fsdp1.site import Site
@@ -215,12 +216,11 @@ def _new(
         flags = ["full_state_dict=True"]
         flags += [f"cpu_offload={chosen or first}"] if chosen or first else []
         new = code(
-            "{g}({m}, {o}, options={s}({f}))",
+            "{g}({m}, {o}, options={s})",
             g=get,
             m=model,
             o=optimizer,
-            s=options,
-            f=", ".join(flags),
+            s=state_options(options, ", ".join(flags)),
         )
     # What counts its steps is the optimizer's own, where the rest is gathered as well.
     if message != "whole_on_cpu" and snapshots.is_kept(site, study, aliases=True):

@@ -12,6 +12,7 @@ from fsdp_migrate.families.checkpoints import (
     own_states,
     training_order,
 )
+from fsdp_migrate.families.checkpoints.state_options import state_options
 from fsdp_migrate.families.modules import freezing
 from fsdp_migrate.fsdp1 import declared
 from fsdp_migrate.fsdp1.site import Site
@@ -90,11 +91,11 @@ def _saved(site: Site, use: own_states.Use, held: held_optimizers.Held, study: S
     first = first_rank.is_read_by_first(site, place, study)
     flags = "full_state_dict=True, cpu_offload=True" if first else "full_state_dict=True"
     new = code(
-        f"{{g}}({{m}}, {{o}}, options={{s}}({flags}))",
+        "{g}({m}, {o}, options={s})",
         g=proposal.name(module, DCP, "get_optimizer_state_dict", near),
         m=model,
         o=held.of(optimizer),
-        s=proposal.name(module, DCP, "StateDictOptions", near),
+        s=state_options(proposal.name(module, DCP, "StateDictOptions", near), flags),
     )
     if training_order.comes_before_training(site.node, module, study):
         own = code("{o}.state_dict()", o=optimizer)

@@ -180,3 +180,26 @@ def build(net):
 """
     )
     assert "def build(net):\n    net = fully_shard(net)\n\n    return net\n" in after
+
+
+FACTORIES = """\
+from dataclasses import dataclass, field
+
+from torch.distributed.fsdp import CPUOffload, FullyShardedDataParallel as FSDP
+
+
+@dataclass
+class Settings:
+    offload: CPUOffload = field(default_factory=lambda: CPUOffload(offload_params={offloads}))
+    names: list = field(default_factory=lambda: list())
+
+
+def build(net):
+    return FSDP(net, cpu_offload=Settings().offload)
+"""
+
+
+def test_a_factory_is_a_class_where_its_call_is_new() -> None:
+    after = emitted(FACTORIES.format(offloads=False))
+    assert "field(default_factory=OffloadPolicy)" in after
+    assert "field(default_factory=lambda: list())" in after

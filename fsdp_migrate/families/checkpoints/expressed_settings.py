@@ -29,13 +29,14 @@ from fsdp_migrate.families.checkpoints.state_dict_settings import (
     Setting,
     is_for_run_time,
 )
+from fsdp_migrate.families.checkpoints.state_options import state_options
 from fsdp_migrate.families.checkpoints.state_owners import sharded_inside
 from fsdp_migrate.families.wrapping import meshes, strategies
 from fsdp_migrate.fsdp1 import api as fsdp1
 from fsdp_migrate.fsdp1.model_values import is_taken_for_model
 from fsdp_migrate.fsdp1.site import Site
 from fsdp_migrate.planning.context import Study
-from fsdp_migrate.planning.edits import Code, code
+from fsdp_migrate.planning.edits import Code
 from fsdp_migrate.planning.model import Constructor, is_none
 from fsdp_migrate.planning.proposal import Proposal
 from fsdp_migrate.planning.shard_plan import DCP
@@ -189,12 +190,9 @@ def choose(
 
 def options(told: Expressed, module: Module, near: ast.AST, proposal: Proposal) -> Code:
     """The options of a call that gets a state of the kind."""
-    return code(
-        "{o}(full_state_dict={f}{c})",
-        o=proposal.name(module, DCP, "StateDictOptions", near),
-        f=told.full,
-        c=f", cpu_offload={told.offload}" if told.offload != "False" else "",
-    )
+    offload = f", cpu_offload={told.offload}" if told.offload != "False" else ""
+    maker = proposal.name(module, DCP, "StateDictOptions", near)
+    return state_options(maker, f"full_state_dict={told.full}{offload}")
 
 
 def doubt(told: Expressed | None, site: Site, place: Place | None, study: Study) -> str:

@@ -17,6 +17,7 @@ from fsdp_migrate.families.checkpoints import (
     settings_in_force,
     snapshots,
 )
+from fsdp_migrate.families.checkpoints.state_options import state_options
 from fsdp_migrate.families.wrapping import meshes, strategies
 from fsdp_migrate.families.wrapping.sharded_parts import sharded_parts
 from fsdp_migrate.fsdp1.model_attributes import STATE_FUNCTION
@@ -79,10 +80,10 @@ def give(
     module, place = site.module, given.found.place
     near = site.node if place is None else place.statement
     state = code(
-        "{g}({m}, options={o}(" + given.options + "))",
+        "{g}({m}, options={o})",
         g=proposal.name(module, DCP, "get_model_state_dict", near),
         m=hoisting.expression_at(model, place),
-        o=proposal.name(module, DCP, "StateDictOptions", near),
+        o=state_options(proposal.name(module, DCP, "StateDictOptions", near), given.options),
     )
     if place is None:
         proposal.add_keyword(module, site.call, ARGUMENT, state)

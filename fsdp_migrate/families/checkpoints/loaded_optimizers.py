@@ -10,6 +10,7 @@ from fsdp_migrate.families.checkpoints import (
     held_optimizers,
     optimizer_states,
 )
+from fsdp_migrate.families.checkpoints.state_options import state_options
 from fsdp_migrate.families.training_loop import schedulers
 from fsdp_migrate.fsdp1.site import Site
 from fsdp_migrate.planning.context import Study
@@ -112,7 +113,8 @@ def loaded(
     if not kinds.is_empty:
         maker = proposal.name(module, DCP, "StateDictOptions", site.node)
         source = f", broadcast_from_rank0={from_rank0}" if from_rank0 else ""
-        options = code(", options={o}(full_state_dict={w}{b})", o=maker, w=whole, b=source)
+        flags = code("full_state_dict={w}{b}", w=whole, b=source)
+        options = code(", options={o}", o=state_options(maker, flags, load=True))
     function = proposal.name(module, DCP, "set_optimizer_state_dict", site.node)
     return code(
         "{f}({m}, {p}, {s}{o})", f=function, m=model, p=held.of(optimizer), s=given, o=options
