@@ -4,11 +4,20 @@ from __future__ import annotations
 
 import ast
 from dataclasses import dataclass, field
+from functools import cache
+from zlib import crc32
 
 from fsdp_migrate.analysis.module import Module
 
 SHORT = 4  # parts of a dotted name
+_HASH = "_hash"  # where a value keeps its own
 FunctionNode = ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda
+
+
+@cache
+def _number(text: str) -> int:
+    """What tells a text from others, the same in every run."""
+    return crc32(text.encode(errors="surrogatepass"))
 
 
 @dataclass(frozen=True, eq=False)
@@ -46,8 +55,10 @@ class Frame:
 
 @dataclass(frozen=True)
 class Value:
-    """Values are found in sets. By their places in the source, sets of them have the same order in
-    every run, whatever the addresses of nodes are and however Python hashes texts."""
+    """Values are found in sets. By their places in the source, and by what is said of them there,
+    sets of them have the same order in every run, whatever the addresses of nodes are and however
+    Python hashes texts. One place may have hundreds, of which each is unknown for its own reason:
+    with one hash for all, a set would compare each with every other."""
 
     node: ast.AST
     module: Module
@@ -57,14 +68,28 @@ class Value:
         cls.__hash__ = Value.__hash__  # type: ignore[method-assign]
 
     def __hash__(self) -> int:
-        node = self.node
-        line, column = getattr(node, "lineno", 0), getattr(node, "col_offset", 0)
-        return hash((self.module.number, line, column, getattr(node, "end_col_offset", 0)))
+        kept = self.__dict__.get(_HASH)
+        if kept is None:
+            node, said = self.node, self.said
+            line, column = getattr(node, "lineno", 0), getattr(node, "col_offset", 0)
+            end = getattr(node, "end_col_offset", 0)
+            kept = hash((self.module.number, line, column, end, _number(said) if said else 0))
+            self.__dict__[_HASH] = kept
+        return kept
+
+    @property
+    def said(self) -> str:
+        """What tells it from others of the same place, as a text."""
+        return ""
 
 
 @dataclass(frozen=True)
 class Unknown(Value):
     why: str = ""
+
+    @property
+    def said(self) -> str:
+        return self.why
 
 
 @dataclass(frozen=True)
@@ -79,6 +104,10 @@ class External(Value):
     """Something the project imports from outside, by its dotted name."""
 
     name: str = ""
+
+    @property
+    def said(self) -> str:
+        return self.name
 
     def below(self, part: str) -> str:
         """The name of something in it. A loop (``x = x.next``, ``path = path[:-1]`` in what calls

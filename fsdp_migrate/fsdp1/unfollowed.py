@@ -10,6 +10,8 @@ import ast
 import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import partial
+from typing import cast
 
 from fsdp_migrate.analysis.module import Module
 from fsdp_migrate.analysis.tracing.functions import exits
@@ -47,19 +49,33 @@ DEEPEST = 8  # expressions that lead to one another
 LONGEST = 30  # characters of code in a reason
 Question = Callable[[ast.expr, Module], bool]
 Origin = tuple[ast.expr, Module]
+# Of an expression, and whether something is taken out: the least depth at which it is so, and the
+# greatest at which it is not.
+Known = dict[tuple[ast.expr, bool], tuple[int, int]]
 
 
 def made_of_model(node: ast.expr, module: Module, tracer: Tracer) -> str:
     """Why what is made of an FSDP1 model may be that model; an empty text if it is not made of
     one."""
 
-    def is_one(each: ast.expr, where: Module) -> bool:
-        found = tracer.evaluate(each, where)
-        if models(found, tracer) or is_taken_for_model(each, where, tracer):
-            return True
-        return any(_makes_models(value, tracer) for value in found)
+    return _ways_of_models(tracer).made_of(node, module)
 
-    return made_of(is_one, node, module, tracer)
+
+def _ways_of_models(tracer: Tracer) -> Ways:
+    """The ways of FSDP1's models, kept with what was found of them as long as values last: most
+    questions lead to the same expressions."""
+    known = tracer.found_out[_ways_of_models]
+    if not known:
+        known[None] = Ways(partial(_is_model, tracer), tracer)
+    return cast(Ways, known[None])
+
+
+def _is_model(tracer: Tracer, node: ast.expr, module: Module) -> bool:
+    """Whether an expression is a model, or a function that gives one."""
+    found = tracer.evaluate(node, module)
+    if models(found, tracer) or is_taken_for_model(node, module, tracer):
+        return True
+    return any(_makes_models(value, tracer) for value in found)
 
 
 def _makes_models(value: Value, tracer: Tracer, depth: int = 2) -> bool:
@@ -162,6 +178,17 @@ def reason(node: ast.expr) -> str:
     return f"how a model gets into `{ast.unparse(inner)[:LONGEST]}` is not followed"
 
 
+def _once(known: Known, key: tuple[ast.expr, bool], depth: int, find: Callable[[], bool]) -> bool:
+    """What is found at a depth: so at every greater one if it is so, at no lesser one if not."""
+    least, greatest = known.get(key, (DEEPEST + 1, -1))
+    if greatest < depth < least:
+        found = find()
+        least, greatest = known.get(key, (DEEPEST + 1, -1))  # it may have led to itself
+        known[key] = (min(least, depth), greatest) if found else (least, max(greatest, depth))
+        return found
+    return depth >= least
+
+
 @dataclass(frozen=True)
 class Ways:
     """How something that is ``wanted`` gets through expressions.
@@ -175,11 +202,24 @@ class Ways:
     tracer: Tracer
     others: re.Pattern[str] = OTHER_OBJECTS  # names of what it is surely not
     by_text: bool = False  # rules read how it is written: what is followed hides it from them too
-    known: dict[tuple[ast.expr, int, bool], bool] = field(default_factory=dict)
-    holding: dict[tuple[ast.expr, int, bool], bool] = field(default_factory=dict)
+    known: Known = field(default_factory=dict)
+    holding: Known = field(default_factory=dict)
+    asked: dict[ast.expr, bool] = field(default_factory=dict)
+    reasons: dict[ast.expr, str] = field(default_factory=dict)
+
+    def is_wanted(self, node: ast.expr, module: Module) -> bool:
+        """Whether an expression is what is ``wanted``; asked once."""
+        if node not in self.asked:
+            self.asked[node] = self.wanted(node, module)
+        return self.asked[node]
 
     def made_of(self, node: ast.expr, module: Module) -> str:
-        """Why an expression may be what is ``wanted``; an empty text if it is not."""
+        """Why an expression may be what is ``wanted``; an empty text if it is not. Asked once."""
+        if node not in self.reasons:
+            self.reasons[node] = self._find_reason(node, module)
+        return self.reasons[node]
+
+    def _find_reason(self, node: ast.expr, module: Module) -> str:
         if self.tracer.told(node, module) is False or self.others.search(last_name(node)):
             return ""
         asked = [(node, False), *((holder, True) for holder in self._holders(node, module))]
@@ -194,7 +234,7 @@ class Ways:
         """What a path that is read as it is written leads through, up to what is ``wanted``."""
         while self.by_text and _is_path(node) and isinstance(node, (ast.Attribute, ast.Subscript)):
             node = node.value
-            if self.others.search(last_name(node)) or self.wanted(node, module):
+            if self.others.search(last_name(node)) or self.is_wanted(node, module):
                 return
             yield node
 
@@ -214,10 +254,8 @@ class Ways:
         """Whether it goes into an expression that is not followed, and may come out of it."""
         if depth <= 0:
             return False
-        key = node, depth, taken
-        if key not in self.known:
-            self.known[key] = self._carry(node, module, depth, taken)
-        return self.known[key]
+        find = partial(self._carry, node, module, depth, taken)
+        return _once(self.known, (node, taken), depth, find)
 
     def _carry(self, node: ast.expr, module: Module, depth: int, taken: bool) -> bool:
         inner: Sequence[ast.expr] = ()
@@ -237,7 +275,7 @@ class Ways:
                 return any(ways(e, module, depth - 1, taken=taken) for e in _chosen(node))
             case ast.Attribute(value=owner) | ast.Subscript(value=owner):
                 taken = True
-                inner = [] if self.wanted(owner, module) else [owner]  # model.head
+                inner = [] if self.is_wanted(owner, module) else [owner]  # model.head
             case ast.Name():  # a list that a loop goes over
                 found = self.tracer.evaluate(node, module)
                 lists = frozenset(v for v in found if isinstance(v, Display))
@@ -259,7 +297,7 @@ class Ways:
         owner = self.tracer.evaluate(called.value, module)
         if any(isinstance(value, Display) for value in owner):
             return [*given, called.value]
-        if self.wanted(called.value, module):
+        if self.is_wanted(called.value, module):
             return []
         if not names and any(map(_is_open, owner)):  # a method of what may be a model itself
             held = [called.value] if called.attr in WAITING else []
@@ -282,13 +320,11 @@ class Ways:
 
     def hold(self, node: ast.expr, module: Module, depth: int, *, taken: bool) -> bool:
         """Whether an expression is it, or has it in it so that it may be taken out again."""
-        key = node, depth, taken
-        if key not in self.holding:
-            self.holding[key] = self._hold(node, module, depth, taken=taken)
-        return self.holding[key]
+        find = partial(self._hold, node, module, depth, taken=taken)
+        return _once(self.holding, (node, taken), depth, find)
 
     def _hold(self, node: ast.expr, module: Module, depth: int, *, taken: bool) -> bool:
-        if self.wanted(node, module):
+        if self.is_wanted(node, module):
             return True
         if self._is_of_others(node):
             return False

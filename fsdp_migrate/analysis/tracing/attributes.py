@@ -72,13 +72,23 @@ class Attributes:
             if found is not None:
                 return found
         result: list[Value] = []
+        is_asked, computed = False, None  # of a property, as of the path, once for all owners
+        stored: list[Value] | None = None
         for value in owners.one_of_each(self.evaluate(node.value, module, frame), node.attr):
-            computed = None
             is_own = isinstance(value, Made) and isinstance(value.callee, Class)
             if isinstance(value, (Made, Unknown)) and not is_own:
-                computed = self._computed(node, module)
-            found = self.of_value(value, node.attr, node, module) if computed is None else computed
-            result += found
+                if not is_asked:
+                    is_asked, computed = True, self._computed(node, module)
+                    result += computed or ()
+                if computed is not None:
+                    continue
+            if isinstance(value, Unknown):
+                if stored is None:
+                    stored = list(self._stored_under_path(node, module))
+                    result += stored
+                result.append(Unknown(node, module, why=value.why))
+            else:
+                result += self.of_value(value, node.attr, node, module)
         return result
 
     def _computed(self, node: ast.Attribute, module: Module) -> list[Value] | None:

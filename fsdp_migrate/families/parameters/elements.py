@@ -19,13 +19,25 @@ from fsdp_migrate.syntax.trees import FUNCTIONS
 
 ALIKE = frozenset({"clone", "contiguous", "detach"})
 DEEPEST = 4  # names and functions on the way to the loop
+Origin = tuple[ast.expr, Module]
 
 
 def lists_of(
     node: ast.expr, study: Study, module: Module, depth: int = DEEPEST
-) -> Iterator[tuple[ast.expr, Module]]:
+) -> tuple[Origin, ...]:
     """What the loops go over that give ``p`` of ``p``, ``p.data`` or ``p.grad``, or what these are
-    picked out of."""
+    picked out of. Asked once: calls of calls lead to the same again and again."""
+    known = study.cache(_known)
+    if (node, depth) not in known:
+        known[node, depth] = tuple(dict.fromkeys(_lists_of(node, study, module, depth)))
+    return known[node, depth]
+
+
+def _known(study: Study) -> dict[tuple[ast.expr, int], tuple[Origin, ...]]:
+    return {}
+
+
+def _lists_of(node: ast.expr, study: Study, module: Module, depth: int) -> Iterator[Origin]:
     node = variable_of(node)
     if isinstance(node, ast.Subscript) and not isinstance(node.slice, ast.Slice):
         yield node.value, module  # an element that is picked out of them
@@ -72,7 +84,7 @@ def _zipped(iterated: ast.expr, unpack: tuple[int, ...]) -> ast.expr:
 
 def _given_by_callers(
     parameter: ast.AST, study: Study, module: Module, depth: int
-) -> Iterator[tuple[ast.expr, Module]]:
+) -> Iterator[Origin]:
     function = next(p for p in module.table.ancestors(parameter) if isinstance(p, FUNCTIONS))
     if not isinstance(parameter, ast.arg) or isinstance(function, ast.Lambda):
         return
