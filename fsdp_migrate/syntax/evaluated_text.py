@@ -26,6 +26,27 @@ def names(name: str, table: NameTable) -> bool:
     return any(text is not None and _has(name, text) for text in _texts(table, lambda _: None))
 
 
+def setting_names(table: NameTable) -> Iterator[ast.Call]:
+    """Calls that may give any name of the module another value: ``exec(open(path).read())``,
+    ``globals().update(settings)``, ``globals()[key] = value``."""
+    for call in table.calls_by_name.of({"exec", "globals"}):
+        if not isinstance(call.func, ast.Name) or table.within[call.func].lookup(call.func.id):
+            continue
+        parent = table.parents[call]
+        match parent:
+            case _ if call.func.id == "exec":
+                own = len(call.args) > 1 or call.keywords  # names of its own, or globals()
+                given = call.args[1] if len(call.args) > 1 else None
+                shared = isinstance(given, ast.Call) and ast.unparse(given) == "globals()"
+                text = call.args[0] if call.args else None
+                if text is not None and not isinstance(text, ast.Constant) and (shared or not own):
+                    yield call
+            case ast.Attribute(attr="update" | "__setitem__" | "__ior__"):
+                yield call
+            case ast.Subscript(slice=key, ctx=ast.Store()) if not isinstance(key, ast.Constant):
+                yield call
+
+
 def _texts(table: NameTable, told: Told) -> Iterator[str | None]:
     """What is evaluated; None for what is not in sight."""
     for call in table.calls_by_name.of(ASKED):

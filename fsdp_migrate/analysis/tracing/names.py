@@ -25,6 +25,7 @@ from fsdp_migrate.analysis.values import (
     Unknown,
     Value,
 )
+from fsdp_migrate.syntax.evaluated_text import setting_names
 from fsdp_migrate.syntax.scopes import Binding, Kind, Scope
 from fsdp_migrate.syntax.trees import FUNCTIONS, last_part
 
@@ -45,6 +46,7 @@ class Names:
         self.containers = containers
         self.sequences = sequences
         self._importing: set[tuple[Module, str]] = set()
+        self._setting: dict[Module, tuple[ast.Call, ...]] = {}
 
     def path(
         self, node: ast.Name | ast.Attribute | ast.Subscript, module: Module, frame: Frame | None
@@ -212,7 +214,10 @@ class Names:
                 return self.tracer.parameter(node, scope, module, frame, used)
             case Kind.ASSIGN if definition.value is not None:
                 values = self.evaluate(definition.value, module, frame)
-                return self._unpacked(values, definition, module, frame)
+                found = self._unpacked(values, definition, module, frame)
+                if scope is module.table.module and _is_setting(definition.value):
+                    found += self._set_by_text(definition.value, module, used)
+                return found
             case Kind.ENTER if definition.value is not None:
                 entered = self.entered(definition.value, module, frame)
                 if entered is not None:
@@ -225,6 +230,22 @@ class Names:
             Kind.ENTER: "it comes from a context manager",
         }.get(definition.kind, "its value is not written in the source")
         return [Unknown(definition.value or node, module, frame, why)]
+
+    def _set_by_text(
+        self, value: ast.expr, module: Module, used: ast.expr | None
+    ) -> Iterator[Value]:
+        """What a setting of a module may become by text that is executed, as nanoGPT's are."""
+        if module not in self._setting:
+            asked = module.mentions("exec", "globals")
+            self._setting[module] = tuple(setting_names(module.table)) if asked else ()
+        for call in self._setting[module]:
+            if module.table.scope_of(call) is module.table.module and (
+                call.lineno < value.lineno or (used is not None and used.lineno < call.lineno)
+            ):
+                continue
+            why = f"{ast.unparse(call.func)}() may give it another value"
+            yield Unknown(value, module, why=why)
+            return
 
     def entered(self, manager: ast.expr, module: Module, frame: Frame | None) -> list[Value] | None:
         """What ``with manager as name`` binds: what ``nullcontext`` is given, a generator function
@@ -274,6 +295,11 @@ class Names:
                 following += part or [Unknown(origin, module, frame, why)]
             current = following
         return current
+
+
+def _is_setting(value: ast.expr) -> bool:
+    """Whether a value is a number, a text or a flag, as settings are."""
+    return isinstance(value.operand if isinstance(value, ast.UnaryOp) else value, ast.Constant)
 
 
 def _is_global_store(binding: Binding, module: Module) -> bool:
