@@ -265,8 +265,9 @@ class Roots:
     def starts(self, module: Module, path: Path) -> frozenset[Path]:
         """The directories that the name of a file starts from as ``module`` imports it."""
         spelled = self.spelled(module, path)
-        here = frozenset({path.parents[spelled.count(".")]})
-        return self.of(module) if spelled.startswith(".") else here
+        if spelled.startswith("."):  # more dots than a path near the top has directories
+            return self.of(module)
+        return frozenset({path.parents[spelled.count(".")]})
 
     def _is_named(self, root: Path, directory: Path) -> bool:
         """Whether names from a root lead into a directory: through packages, or as others do."""

@@ -929,6 +929,18 @@ def test_classes_that_meet_are_never_of_two_files() -> None:
     assert {d.outcome for d in result.decisions} == {Outcome.LEFT}
 
 
+def test_a_name_may_have_more_dots_than_there_are_directories_above_the_file() -> None:
+    tree = {f"pkg/{inner}__init__.py": "" for inner in ("", "a/", "a/b/", "a/b/c/")}
+    tree |= {"pkg/settings.py": CONFIG, "pkg/check.py": CHECK}
+    names = "from ....settings import Settings\nfrom ....check import is_full\n"
+    again = "\n\nassert Settings.strategy is ShardingStrategy.FULL_SHARD\n"
+    more = "from torch.distributed.fsdp import ShardingStrategy\n"
+    tree["pkg/a/b/c/train.py"] = names + HEAD + more + WRAP + again
+    result, after = migrate(tree)  # of a program at the top of a container: /project/pkg
+    assert {d.outcome for d in result.decisions} == {Outcome.REWRITTEN}
+    assert source_of(after["pkg/a/b/c/train.py"]) == ["....fsdp2_support"]
+
+
 def test_programs_that_share_a_library_have_a_file_each() -> None:
     script = f"from lib.data import X\n{HEAD}\n\ndef main(net, **k):\n    return FSDP(net, **k)\n"
     tree = {"lib/__init__.py": "", "lib/data.py": "X = 1\n"}
