@@ -11,7 +11,11 @@ import ast
 from collections.abc import Iterator
 
 from fsdp_migrate.analysis.module import Module
-from fsdp_migrate.families.parameters import distant_optimizers, early_parameters
+from fsdp_migrate.families.parameters import (
+    distant_optimizers,
+    early_parameters,
+    handed_parameters,
+)
 from fsdp_migrate.families.training_loop.early_optimizers import (
     PARAMETER_METHODS,
     is_optimizer_name,
@@ -51,20 +55,33 @@ def _taken(module: Module) -> Iterator[tuple[ast.expr, ast.expr]]:
 
 def read_distant_parameters(node: ast.expr, module: Module, study: Study) -> frozenset[Constructor]:
     """The constructors that wrap the model later whose parameters an object keeps."""
-    names = early_parameters.keeps_in(module.table.statement(node), node)
-    here = enclosing_function(module, node)
-    named = early_parameters.given_on(names, here) if names else names
-    kept = {name.rpartition(".")[2] for name in named if name.startswith("self.")} - LEAVES
     owner = _owner(node)
-    if not kept or owner is None or _is_of_optimizer(node, module):
+    if owner is None or _is_of_optimizer(node, module):
         return frozenset()
-    if isinstance(owner, ast.Name) and owner.id == "self":
-        return frozenset()  # what a model's own class keeps
-    if not any(_is_read_elsewhere(name, here, study) for name in kept):
+    names = early_parameters.keeps_in(module.table.statement(node), node, module, study)
+    is_own = isinstance(owner, ast.Name) and owner.id == "self"  # what a model's own class keeps
+    is_kept = not is_own and _is_kept(names, enclosing_function(module, node), module, study)
+    if not is_kept and not handed_parameters.may_be_handed(node, names, module):
         return frozenset()
     if early_parameters.read_early_parameters(node, module, study) is not None:
         return frozenset()
-    return distant_optimizers.wrapped_later([(owner, module)], (node, module), study)
+    later = distant_optimizers.wrapped_later([(owner, module)], (node, module), study)
+    if is_kept:
+        return later
+    return frozenset(
+        c for c in later if handed_parameters.are_used_behind(c, node, names, module, study)
+    )
+
+
+def _is_kept(names: frozenset[str], here: ast.AST, module: Module, study: Study) -> bool:
+    """Whether an object keeps what ``names`` are given, and another function reads it."""
+    if not names:
+        return False
+    return any(
+        path.startswith("self.")
+        and handed_parameters.is_read_elsewhere(path.rpartition(".")[2], here, study)
+        for path in early_parameters.given_on(names, here, module, study)
+    )
 
 
 def _owner(node: ast.expr) -> ast.expr | None:
@@ -76,14 +93,6 @@ def _owner(node: ast.expr) -> ast.expr | None:
 def _is_of_optimizer(node: ast.expr, module: Module) -> bool:
     calls = (each for each in module.table.ancestors(node) if isinstance(each, ast.Call))
     return any(map(named_like_an_optimizer, calls))
-
-
-def _is_read_elsewhere(name: str, here: ast.AST, study: Study) -> bool:
-    return any(
-        isinstance(attribute.ctx, ast.Load) and enclosing_function(module, attribute) is not here
-        for module in study.project.modules
-        for attribute in module.table.attributes_by_name.named(name)
-    )
 
 
 def find_hidden(study: Study, module: Module) -> Iterator[tuple[ast.expr, str]]:
@@ -100,7 +109,7 @@ def find_hidden(study: Study, module: Module) -> Iterator[tuple[ast.expr, str]]:
 
     ways = unfollowed.Ways(is_wrapped, study.tracer, by_text=True)
     for node, owner in (*_taken(module), *_making_optimizers(study, module)):
-        is_kept = early_parameters.keeps_in(module.table.statement(node), node)
+        is_kept = early_parameters.keeps_in(module.table.statement(node), node, module, study)
         if not is_kept and not _is_of_optimizer(node, module):
             continue
         if any(distant_optimizers.runs_before(c, node, module) for c in keeping):

@@ -13,7 +13,8 @@ from dataclasses import dataclass
 
 from fsdp_migrate.analysis.flow import access_path
 from fsdp_migrate.analysis.module import Module
-from fsdp_migrate.analysis.values import Class
+from fsdp_migrate.analysis.tracing.functions import is_self
+from fsdp_migrate.analysis.values import Class, Made, Value
 from fsdp_migrate.families.parameters import attributes
 from fsdp_migrate.families.training_loop.applied_functions import MAP, asked_of_each
 from fsdp_migrate.families.training_loop.early_optimizers import (
@@ -28,8 +29,9 @@ from fsdp_migrate.families.training_loop.later_wraps import (
     later_wraps,
     wrapping_constructors,
 )
-from fsdp_migrate.families.wrapping import model_contents
+from fsdp_migrate.families.wrapping import model_contents, stored_models
 from fsdp_migrate.families.wrapping.computing_methods import LEAVES
+from fsdp_migrate.families.wrapping.enclosing_models import class_of
 from fsdp_migrate.fsdp1.construct import Construct
 from fsdp_migrate.fsdp1.model_values import definitions
 from fsdp_migrate.fsdp1.site import Site
@@ -45,6 +47,7 @@ COUNTS = re.compile(r"count|num|size|print|log|sched|state", re.I)
 HOLDERS = frozenset({"list", "tuple", "set", "dict", "filter", "sorted", "reversed", "chain"}) | {
     "from_iterable"
 }
+PLAIN_HOLDERS = frozenset({"argparse.Namespace", "types.SimpleNamespace"})
 KEEPING = frozenset({"append", "extend", "add", "insert", "update", "setdefault"})
 
 
@@ -178,7 +181,7 @@ def read_early_parameters(call: ast.expr, module: Module, study: Study) -> Early
         owner = method.value
         given = [*given, owner]
     statement = table.statement(call)
-    names = keeps_in(statement, call)
+    names = keeps_in(statement, call, module, study)
     if not names:
         return None
     scope = function_scope(call, module)
@@ -220,16 +223,15 @@ def _keeps_parameters(wrap: ast.Call, study: Study, module: Module) -> bool:
     return any(attributes.keeps_attributes(c, study) is not None for c in made)
 
 
-def keeps_in(statement: ast.stmt, call: ast.expr) -> frozenset[str]:
+def keeps_in(statement: ast.stmt, call: ast.expr, module: Module, study: Study) -> frozenset[str]:
     """The names under which a statement keeps the parameters that ``call`` gives."""
     if isinstance(statement, (ast.Assign, ast.AnnAssign)):
         targets = statement.targets if isinstance(statement, ast.Assign) else [statement.target]
-        held = statement.value is not None and _holds(statement.value, frozenset(), call)
-        paths = frozenset(p for t in targets for p in stored_paths(t)) if held else frozenset()
-        tied = isinstance(call, ast.Attribute)  # net.head.weight = net.embed.weight
-        return frozenset(
-            p for p in paths if not tied or p.partition(".")[2].rpartition(".")[2] not in LEAVES
-        )
+        if statement.value is None or not holds(statement.value, frozenset(), call):
+            return frozenset()
+        if isinstance(call, ast.Attribute):
+            targets = [t for t in targets if not is_modules_own(t, module, study)]
+        return frozenset(p for t in targets for p in stored_paths(t))
     if not isinstance(statement, ast.For) or call not in walk(statement.iter):
         return frozenset()
     variables = names_in(statement.target)
@@ -240,9 +242,9 @@ def keeps_in(statement: ast.stmt, call: ast.expr) -> frozenset[str]:
                 case ast.Call(func=ast.Attribute(value=holder, attr=attr), args=given) if (
                     attr in KEEPING
                 ):
-                    kept = any(_holds(g, frozenset(variables), None) for g in given)
+                    kept = any(holds(g, frozenset(variables), None) for g in given)
                 case ast.Assign(targets=[ast.Subscript(value=holder)], value=value):
-                    kept = _holds(value, frozenset(variables), None)
+                    kept = holds(value, frozenset(variables), None)
                 case _:
                     continue
             if kept:
@@ -250,12 +252,39 @@ def keeps_in(statement: ast.stmt, call: ast.expr) -> frozenset[str]:
     return frozenset(found - variables)
 
 
-def given_on(names: frozenset[str], function: ast.AST) -> frozenset[str]:
+def is_modules_own(target: ast.expr, module: Module, study: Study) -> bool:
+    """Whether something may be a parameter of a module: ``net.head.weight = net.embed.weight`` ties
+    two of them, ``self.weight = net.head.weight`` of a trainer keeps one."""
+    if not isinstance(target, ast.Attribute) or target.attr not in LEAVES:
+        return False
+    owner = target.value
+    if is_self(owner, module):
+        cls = class_of(owner, module)
+        return cls is None or _makes_modules(cls, study)
+    values = study.values(owner, module)
+    return not values or any(_may_be_module(value, study) for value in values)
+
+
+def _may_be_module(value: Value, study: Study) -> bool:
+    if isinstance(value, Made) and isinstance(value.callee, Class):
+        return _makes_modules(value.callee, study)
+    return not isinstance(value, Made) or value.made_by not in PLAIN_HOLDERS
+
+
+def _makes_modules(cls: Class, study: Study) -> bool:
+    bases = study.tracer.external_bases(cls)
+    return stored_models.is_module(cls, study) or any(b.endswith("Model") for b in bases)
+
+
+def given_on(
+    names: frozenset[str], function: ast.AST, module: Module, study: Study
+) -> frozenset[str]:
     """``names``, and those that get the same in statements of a function: ``self.kept = kept``."""
     held = set(names)
     for statement in walk(function):
-        if isinstance(statement, ast.Assign) and _holds(statement.value, frozenset(held), None):
-            held |= {path for target in statement.targets for path in stored_paths(target)}
+        if isinstance(statement, ast.Assign) and holds(statement.value, frozenset(held), None):
+            targets = (t for t in statement.targets if not is_modules_own(t, module, study))
+            held |= {path for target in targets for path in stored_paths(target)}
     return frozenset(held)
 
 
@@ -272,7 +301,7 @@ def _outermost(node: ast.expr) -> set[str]:
     return {path for part in parts for path in _outermost(part)}
 
 
-def _holds(node: ast.expr | None, names: frozenset[str], call: ast.expr | None) -> bool:
+def holds(node: ast.expr | None, names: frozenset[str], call: ast.expr | None) -> bool:
     """Whether a value is, or contains, the result of ``call`` or one of some names."""
     match node:
         case ast.expr() if node is call:
@@ -283,15 +312,15 @@ def _holds(node: ast.expr | None, names: frozenset[str], call: ast.expr | None) 
             last = last_name(func)
             collects = COLLECTS.search(last) or OPTIMIZER_NAME.search(last)
             kept = last in HOLDERS or (collects and not COUNTS.search(last))
-            return bool(kept) and any(_holds(g, names, call) for g in given)
+            return bool(kept) and any(holds(g, names, call) for g in given)
         case ast.List(elts=parts) | ast.Tuple(elts=parts) | ast.Set(elts=parts):
-            return any(_holds(p, names, call) for p in parts)
+            return any(holds(p, names, call) for p in parts)
         case ast.Dict(values=parts):
-            return any(_holds(p, names, call) for p in parts)
+            return any(holds(p, names, call) for p in parts)
         case ast.Starred(value=value) | ast.DictComp(generators=[], value=value):
-            return _holds(value, names, call)
+            return holds(value, names, call)
         case ast.BinOp(left=left, right=right):
-            return _holds(left, names, call) or _holds(right, names, call)
+            return holds(left, names, call) or holds(right, names, call)
         case ast.ListComp(generators=loops) | ast.SetComp(generators=loops):
             result = node.elt
         case ast.GeneratorExp(generators=loops):
@@ -302,12 +331,12 @@ def _holds(node: ast.expr | None, names: frozenset[str], call: ast.expr | None) 
             return False
     inner = set(names)
     for loop in loops:
-        if _holds(loop.iter, frozenset(inner), call):
+        if holds(loop.iter, frozenset(inner), call):
             inner |= names_in(loop.target)
     named = loops[-1].target
     if isinstance(named, ast.Tuple) and "named_parameters" in ast.unparse(loops[-1].iter):
         inner -= names_in(named.elts[0])
-    return _holds(result, frozenset(inner), call)
+    return holds(result, frozenset(inner), call)
 
 
 def _passed_on(
@@ -318,7 +347,7 @@ def _passed_on(
     held = set(names)
     between = [s for s in order if order[first] < order[s] < order[behind]]
     for statement in sorted(between, key=order.__getitem__):
-        if isinstance(statement, ast.Assign) and _holds(statement.value, frozenset(held), None):
+        if isinstance(statement, ast.Assign) and holds(statement.value, frozenset(held), None):
             held |= {path for target in statement.targets for path in stored_paths(target)}
     return frozenset(held)
 

@@ -13,6 +13,7 @@ from fsdp_migrate.analysis.flow import access_path
 from fsdp_migrate.analysis.module import Module
 from fsdp_migrate.analysis.tracing.project_index import ADDING
 from fsdp_migrate.analysis.values import Class, Computed, Made, Unknown
+from fsdp_migrate.families.parameters import other_names
 from fsdp_migrate.families.parameters.elements import lists_of
 from fsdp_migrate.families.parameters.listed_parameters import ITEMS, parameters_in
 from fsdp_migrate.families.parameters.own_parameters import models_of_self
@@ -102,7 +103,15 @@ def sharded(model: ast.expr, module: Module, study: Study) -> frozenset[Construc
     wholes = () if own else (*looped_over(model, module, study), *kept_of(model, module, study))
     for whole in wholes:
         own |= sharded(whole, module, study)
-    return own
+    return own or _of_wholes(model, module, study)
+
+
+def _of_wholes(part: ast.expr, module: Module, study: Study) -> frozenset[Constructor]:
+    """Who shards the model that a part with a name of its own was taken out of."""
+    for whole in other_names.wholes(part, module, study):
+        if study.traced(whole, module):
+            return study.models(whole, module).constructors or study.every_constructor
+    return frozenset()
 
 
 def looped_over(node: ast.expr, module: Module, study: Study) -> Iterator[ast.expr]:

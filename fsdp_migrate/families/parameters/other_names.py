@@ -1,0 +1,71 @@
+"""A part of a sharded model by another name: ``head = model.head``, ``self.net = model.module``,
+``for block in model.blocks``."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+from fsdp_migrate.analysis.flow import access_path
+from fsdp_migrate.analysis.module import Module
+from fsdp_migrate.analysis.tracing.functions import is_self
+from fsdp_migrate.planning.context import Study
+from fsdp_migrate.syntax.scopes import Kind
+
+LISTING = frozenset({"enumerate", "list", "reversed", "tuple", "zip", "getattr"})
+OF_PARTS = frozenset({"children", "get_submodule", "modules", "named_children", "named_modules"})
+OF_PARTS |= {"items", "values"}
+
+
+def wholes(node: ast.expr, module: Module, study: Study) -> Iterator[ast.expr]:
+    """What a name, or an attribute of ``self``, was taken out of as a part, outermost last."""
+    seen: set[ast.expr] = set()
+    waiting = [node]
+    for each in waiting:
+        if each in seen:
+            continue
+        seen.add(each)
+        if each is not node:
+            yield each
+        waiting += _inside(each)
+        if isinstance(each, ast.Name) or _is_attribute_of_self(each, module):
+            waiting += _given(each, module, study)
+
+
+def _inside(node: ast.expr) -> list[ast.expr]:
+    """What an expression takes a part out of."""
+    match node:
+        case ast.Attribute(value=owner) | ast.Subscript(value=owner):
+            return [owner]
+        case ast.IfExp(body=one, orelse=other):
+            return [one, other]
+        case ast.BoolOp(values=given):
+            return given
+        case ast.Call(func=ast.Name(id=name), args=given) if name in LISTING:
+            return given
+        case ast.Call(func=ast.Attribute(value=owner, attr=name)) if name in OF_PARTS:
+            return [owner]
+    return []
+
+
+def _is_attribute_of_self(node: ast.expr, module: Module) -> bool:
+    return isinstance(node, ast.Attribute) and is_self(node.value, module)
+
+
+def _given(node: ast.expr, module: Module, study: Study) -> Iterator[ast.expr]:
+    """What a name is given here, and an attribute of ``self`` anywhere in its class."""
+    for definition in study.defined_by(node, module):
+        if definition.kind in {Kind.ASSIGN, Kind.ELEMENT} and definition.value is not None:
+            yield definition.value
+    if not isinstance(node, ast.Attribute):
+        return
+    cls = _class_around(node, module)
+    for stored in module.table.attributes_by_name.named(node.attr):
+        statement = module.table.parents[stored]
+        is_same = access_path(stored) == access_path(node) and isinstance(stored.ctx, ast.Store)
+        if is_same and isinstance(statement, ast.Assign) and _class_around(stored, module) is cls:
+            yield statement.value
+
+
+def _class_around(node: ast.AST, module: Module) -> ast.AST | None:
+    return next((p for p in module.table.ancestors(node) if isinstance(p, ast.ClassDef)), None)
