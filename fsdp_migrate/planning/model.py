@@ -50,8 +50,8 @@ class KeywordDictionary:
     and returns, of which constructors are given ``**function(...)`` and which nobody else calls.
 
     ``written`` is what becomes of the entries, once a constructor said so: the others have to say
-    the same. ``names`` are those that the statements in front of the entries bind, by what they
-    were meant to be called.
+    the same, as ``settled`` has it. Where a branch adds an entry, ``views`` are what each is given.
+    ``names`` are those that statements in front of entries bind, by what they were meant to be.
 
     Of ``wrap`` in ``with enable_wrap(...)`` it has what the context is given and ``wrap`` does not
     give itself: its ``constructors`` are all that the context is for.
@@ -75,6 +75,8 @@ class KeywordDictionary:
     imported: set[ast.stmt] = field(default_factory=set)
     function: ast.FunctionDef | None = None
     written: dict[str, str] | None = None
+    views: dict[Constructor, tuple[Entry, ...]] = field(default_factory=dict)
+    settled: dict[ast.AST, str] = field(default_factory=dict)
     names: dict[str, str] = field(default_factory=dict)
 
     @property
@@ -161,16 +163,20 @@ class Constructor:
         is_given = self.has_module or self.is_function
         return [Wrapped(self.wrapped, self.module)] if is_given else []
 
+    @property
+    def entries(self) -> tuple[Entry, ...]:
+        """What it is given by the dictionary that has some of its arguments."""
+        found = self.dictionary
+        return found.views.get(self, found.entries) if found else ()
+
     def may_lack(self, argument: str) -> bool:
         """Whether a condition decides whether it has an argument."""
-        entries = self.dictionary.entries if self.dictionary is not None else ()
-        own = [entry for entry in entries if entry.name == argument]
+        own = [entry for entry in self.entries if entry.name == argument]
         return bool(own) and all(entry.is_conditional for entry in own)
 
     def values(self, argument: str) -> list[ast.expr]:
         """All that an argument may be: a dictionary may have it in several places."""
-        entries = self.dictionary.entries if self.dictionary is not None else ()
-        own = [entry.value for entry in entries if entry.name == argument]
+        own = [entry.value for entry in self.entries if entry.name == argument]
         return own or [self.arguments[argument]]
 
     @property
@@ -182,8 +188,7 @@ class Constructor:
         found: dict[str, ast.expr | ast.keyword] = {
             name: k for k in self.call.keywords if (name := successor(k)) is not None
         }
-        if self.dictionary is not None:
-            found |= {entry.name: entry.node for entry in self.dictionary.entries}
+        found |= {entry.name: entry.node for entry in self.entries}
         for name, value in self.arguments.items():
             found.setdefault(name, value)
         return found
@@ -208,15 +213,12 @@ class Constructor:
     @property
     def sharers(self) -> frozenset[Constructor]:
         """The constructors that have arguments from the same dictionary, itself among them."""
-        if self.dictionary is None:
-            return frozenset({self})
-        return self.dictionary.constructors
+        return self.dictionary.constructors if self.dictionary else frozenset({self})
 
     @property
     def from_context(self) -> tuple[Entry, ...]:
         """The arguments of a ``wrap`` that the context around it has."""
-        is_given = self.dictionary is not None and self.dictionary.is_context
-        return self.dictionary.entries if self.dictionary is not None and is_given else ()
+        return self.entries if self.dictionary and self.dictionary.is_context else ()
 
     def has(self, name: str) -> bool:
         """Whether an argument is given, and as something else than a plain None."""
@@ -260,6 +262,7 @@ class KnownContext:
     made_of: ast.expr  # the class
     dictionary: frozenset[ast.stmt]  # what makes the one that has some, which nobody else reads
     wraps: frozenset[Constructor] = frozenset()
+    spread: ast.Name | None = None  # the dictionary that has all, which constructors read as well
 
     def given(self, wrap: Constructor) -> KeywordDictionary:
         """What ``wrap`` has from it: its own arguments come before those of the context."""

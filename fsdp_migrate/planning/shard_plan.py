@@ -132,7 +132,10 @@ class ShardPlan:
         dictionary = self.constructor.dictionary
         if dictionary is None or dictionary.written is None:
             return True
-        return all(entry.name != argument for entry in dictionary.entries)
+        own = [entry for entry in self.constructor.entries if entry.name == argument]
+        if dictionary.views:
+            return all(entry.node not in dictionary.settled for entry in own)
+        return not own
 
     def fresh(self, wanted: str) -> str:
         """A local name for ``wanted``, the same one each time it is asked for."""

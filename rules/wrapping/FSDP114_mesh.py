@@ -111,7 +111,7 @@ def _problem_without(constructor: Constructor, chosen: Set[str], study: Study) -
     if devices.read(constructor, study).is_accelerator:
         return ""
     # The device's entry makes a mesh of all ranks, in the place of which that of the group stands.
-    entries = constructor.dictionary.entries if constructor.dictionary is not None else ()
+    entries = constructor.entries
     lines = {name: e.statement.lineno for e in entries if not e.is_conditional for name in [e.name]}
     groups = [e.statement.lineno for e in entries if e.name == "process_group"]
     if lines.get("device_id", max(groups)) < min(groups):

@@ -55,7 +55,10 @@ CASES = (
     Case("derived", (), HALF),
     *(
         Case("enabled", ("--how", how, "--half", half), HALF if half == "1" else 1e-6)
-        for how in ("by_hand", "by_policy", "made", "by_dictionary")
+        for how in (
+            *("by_hand", "by_policy", "made", "by_dictionary"),
+            *("as_whole", "with_units", "with_parts"),
+        )
         for half in "01"
     ),
     *(

@@ -6,7 +6,7 @@ import ast
 import re
 from dataclasses import dataclass, field
 
-from fsdp_migrate.families.wrapping import entry_edits, returned_dictionaries
+from fsdp_migrate.families.wrapping import entry_edits, returned_dictionaries, strategies
 from fsdp_migrate.families.wrapping.assigned_strategies import may_start_between
 from fsdp_migrate.families.wrapping.entries_at_call import AtCall, PlanCode
 from fsdp_migrate.families.wrapping.entry_edits import Lines, Pairs
@@ -118,18 +118,25 @@ def _write(
     elif kept:
         plan.spread = code(dictionary.name)
     _take_precision_from(plan, kept)
+    entries = plan.constructor.entries
     written = {
-        e.name: ", ".join(f"{key}={value.preview()}" for key, value in pairs)
+        e.node: ", ".join(f"{key}={value.preview()}" for key, value in pairs)
         for e, pairs in kept.items()
     }
-    written |= {entry.name: "" for entry in handed_over}
-    if dictionary.written not in (None, written):
+    written |= {entry.node: "taken" for entry in handed_over}
+    settled = dictionary.settled
+    new = [entry for entry in entries if entry.node not in settled]
+    is_gone = dictionary.written is not None and not any(settled.values())
+    if any(settled.get(e.node, "") != written.get(e.node, "") for e in entries if e not in new) or (
+        is_gone and any(entry.node in written for entry in new)
+    ):
         raise Unwritable(DIFFERENT)
-    if dictionary.written is None:
-        dictionary.written = written
+    if new or dictionary.written is None:
         bound = _bound(moved)
-        dictionary.names = {w: n for w, n in plan.names.items() if n in bound}
+        dictionary.names |= {w: n for w, n in plan.names.items() if n in bound}
         entry_edits.edit(dictionary, kept, setup, handed_over, plan, study)
+        dictionary.settled |= {entry.node: written.get(entry.node, "") for entry in entries}
+        dictionary.written = {}
 
 
 def _kept(
@@ -142,7 +149,7 @@ def _kept(
     """
     kept: Pairs = {}
     setup: Lines = {}
-    for entry in () if dictionary.is_partial else dictionary.entries:
+    for entry in () if dictionary.is_partial else plan.constructor.entries:
         new = added[entry.name]
         if not _is_said_in_each_place(entry, new, plan):
             raise Unwritable(f"{entry.name} needs more than an entry of the dictionary")
@@ -287,8 +294,8 @@ def _check_places(
     texts = [line.flatten([]) for line in moved]
     nodes = [node for line in moved for node in line.old_nodes()]
     inside = {entry.statement for entry in dictionary.entries}
-    if any(later & set(re.findall(r"\w+", text)) for text in texts) or any(
-        table.statement(node) not in inside for node in nodes
+    if any(later & set(re.findall(r"\w+", text)) for text in texts) or not all(
+        table.statement(node) in inside or _is_known_there(node, plan, dictionary) for node in nodes
     ):
         raise Unwritable("the dictionary is made before what its entries need")
     scope, at_call = table.scope_of(dictionary.statement), table.scope_of(plan.constructor.call)
@@ -298,6 +305,18 @@ def _check_places(
     is_known = _is_global(plan) and not own - {table.module}
     if not is_known or (_bound(moved) and dictionary.function is None):
         raise Unwritable("the dictionary is made in another function")
+
+
+def _is_known_there(node: ast.expr, plan: ShardPlan, dictionary: KeywordDictionary) -> bool:
+    """Whether an expression stands in front of the dictionary, in its function, and says the same
+    until the call, as the key of a table of strategies does."""
+    table = plan.constructor.module.table
+    return (
+        node.lineno < dictionary.statement.lineno
+        and table.scope_of(node) is table.scope_of(dictionary.statement)
+        and table.scope_of(node) is table.scope_of(plan.constructor.call)
+        and strategies.says_the_same(node, plan.constructor)
+    )
 
 
 def _is_global(plan: ShardPlan) -> bool:

@@ -38,7 +38,9 @@ def edit(
     staying = {entry.statement for entry in (*kept, *handed_over)}
     if dictionary.function is not None or kept:
         staying.update(dictionary.statements)
-    for entry in dictionary.entries:
+    for entry in plan.constructor.entries:
+        if entry.node in dictionary.settled:
+            continue
         lines = setup.get(entry, ())
         if lines:
             proposal.insert_before(module, entry.statement, *lines)
@@ -58,7 +60,7 @@ def edit(
             proposal.remove_argument(module, of_kind(entry.display, ast.Call), entry.node)
         elif entry.display is not None:
             proposal.remove_item(module, of_kind(entry.display, ast.Dict), entry.value)
-    for statement in dictionary.statements:
+    for statement in () if dictionary.settled else dictionary.statements:
         if statement not in staying:
             proposal.delete(module, statement)
 

@@ -18,6 +18,7 @@ from fsdp_migrate.analysis.module import Module
 from fsdp_migrate.families.wrapping import partial_functions
 from fsdp_migrate.families.wrapping.written_dictionaries import (
     Unreadable,
+    entries_at,
     entries_of,
     items_of,
     made_by,
@@ -69,7 +70,7 @@ def register(study: Study) -> None:
                 given[scope, name.id].append(constructor)
     for (scope, spelled), constructors in given.items():
         try:
-            dictionary = _read(spelled, scope, constructors, study)
+            dictionary = read(spelled, scope, constructors, study)
         except Unreadable:
             continue
         give(dictionary, constructors, study)
@@ -88,12 +89,12 @@ def unwritable(study: Study) -> frozenset[ast.AST]:
 
 def give(dictionary: KeywordDictionary, constructors: Sequence[Constructor], study: Study) -> None:
     """Let constructors have the arguments of a dictionary."""
-    for constructor in constructors:
+    for constructor in reversed(constructors):
         constructor.dictionary = dictionary
         constructor.problem, constructor.is_open = "", False
-        constructor.arguments |= {e.name: e.value for e in dictionary.entries}
-    study.entries |= {entry.node: constructors[0] for entry in dictionary.entries}
-    study.entries |= {entry.value: constructors[0] for entry in dictionary.entries}
+        constructor.arguments |= {e.name: e.value for e in constructor.entries}
+        study.entries |= {entry.node: constructor for entry in constructor.entries}
+        study.entries |= {entry.value: constructor for entry in constructor.entries}
 
 
 def _register_partials(study: Study) -> None:
@@ -178,10 +179,17 @@ def spread_of(constructor: Constructor, study: Study) -> ast.expr | None:
     return opened[0] if constructor.problem == only else None
 
 
-def _read(
-    name: str, scope: Scope, constructors: list[Constructor], study: Study
+def read(
+    name: str,
+    scope: Scope,
+    constructors: list[Constructor],
+    study: Study,
+    others: Collection[ast.AST] = (),
 ) -> KeywordDictionary:
     """The dictionary that has a name in a scope.
+
+    Args:
+        others: what may read it besides the calls of the constructors.
 
     Raises:
         Unreadable: it is made, changed or read in another way, or has what is no argument.
@@ -189,19 +197,24 @@ def _read(
     module = constructors[0].module
     if is_known_elsewhere(name, scope, module, study):
         raise Unreadable("another file may change it")
-    calls = {constructor.call for constructor in constructors}
-    readers = {k for call in calls for k in call.keywords}
+    readers = {k for constructor in constructors for k in constructor.call.keywords} | {*others}
     entries = tuple(_certain(e, module) for e in entries_of(name, scope, readers, module))
-    last = max(e.statement.end_lineno or e.statement.lineno for e in entries) if entries else 0
-    if any(call.lineno <= last for call in calls):
-        raise Unreadable("it changes after the call")
-    check(entries, constructors)
-    for entry in entries:
-        for constructor in constructors:
-            check_names(entry, scope, constructor)
     made = made_by(name, scope)
+    views = dict.fromkeys(constructors, entries)
+    if len(made) == 1:
+        views = {c: tuple(entries_at(c.call, entries, module)) for c in constructors}
+    for constructor, given in views.items():
+        last = max((e.statement.end_lineno or e.statement.lineno for e in given), default=0)
+        if constructor.call.lineno <= last:
+            raise Unreadable("it changes after the call")
+        check(given, [constructor])
+        for entry in given:
+            check_names(entry, scope, constructor)
     statements = tuple(statement for statement, _ in made)
-    return KeywordDictionary(name, statements, made[0][1], entries, frozenset(constructors))
+    result = KeywordDictionary(name, statements, made[0][1], entries, frozenset(constructors))
+    if any(given != entries for given in views.values()):
+        result.views = views
+    return result
 
 
 def _certain(entry: Entry, module: Module) -> Entry:

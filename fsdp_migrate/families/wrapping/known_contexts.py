@@ -12,7 +12,7 @@ import ast
 import sys
 from collections import defaultdict
 from collections.abc import Collection
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from fsdp_migrate.families.wrapping import keyword_dictionaries, written_dictionaries
 from fsdp_migrate.families.wrapping.written_dictionaries import Unreadable
@@ -20,8 +20,16 @@ from fsdp_migrate.fsdp1 import api as fsdp1
 from fsdp_migrate.fsdp1.construct import Construct, ConstructKind
 from fsdp_migrate.fsdp1.site import Site
 from fsdp_migrate.planning.context import LOOPS, Study
-from fsdp_migrate.planning.model import Constructor, Entry, KnownContext, successor
+from fsdp_migrate.planning.model import (
+    Constructor,
+    Entry,
+    KeywordDictionary,
+    KnownContext,
+    successor,
+)
 from fsdp_migrate.syntax.expressions import last_name
+from fsdp_migrate.syntax.kinds import present
+from fsdp_migrate.syntax.scopes import Scope
 from fsdp_migrate.syntax.trees import COMPREHENSIONS, FUNCTIONS
 
 WRAP = Construct.parse("wrap")
@@ -42,10 +50,12 @@ HARMLESS = frozenset({"bool", "dict", "float", "frozenset", "getattr", "int", "l
 def register(contexts: list[Site], wraps: list[Site], study: Study) -> bool:
     """Register each ``wrap`` as a constructor, if all that they are given can be read."""
     try:
-        known = _read(contexts, wraps, study)
+        known, shared = _read(contexts, wraps, study)
     except Unreadable:
         return False
     study.wrapping.known = known
+    for each in shared:
+        keyword_dictionaries.give(each.dictionary, each.constructors, study)
     for context in known.values():
         for wrap in context.wraps:
             study.tracer.wraps.add(wrap.call)
@@ -77,8 +87,18 @@ def as_constructors(found: list[Site], study: Study) -> list[Site]:
     return result
 
 
-def _read(contexts: list[Site], wraps: list[Site], study: Study) -> dict[ast.AST, KnownContext]:
-    """The contexts, by their calls.
+@dataclass(frozen=True, eq=False)
+class Shared:
+    """A dictionary that contexts and constructors are given: each ``wrap`` is one more of these."""
+
+    dictionary: KeywordDictionary
+    constructors: list[Constructor]
+
+
+def _read(
+    contexts: list[Site], wraps: list[Site], study: Study
+) -> tuple[dict[ast.AST, KnownContext], list[Shared]]:
+    """The contexts, by their calls, and the dictionaries that constructors read as well.
 
     Raises:
         Unreadable: not all of them can be known.
@@ -107,10 +127,52 @@ def _read(contexts: list[Site], wraps: list[Site], study: Study) -> dict[ast.AST
     for call, context in known.items():
         together = shared[context.dictionary] if context.dictionary else inside[call]
         known[call] = replace(context, wraps=frozenset(together))
-        for wrap in inside[call]:
+        for wrap in inside[call] if context.spread is None else ():
             wrap.dictionary = known[call].given(wrap)
             wrap.arguments |= {e.name: e.value for e in wrap.dictionary.entries}
-    return known
+    return known, _shared(contexts, known, study)
+
+
+def _shared(contexts: list[Site], known: dict[ast.AST, KnownContext], study: Study) -> list[Shared]:
+    """The dictionaries that contexts and constructors are given.
+
+    Raises:
+        Unreadable: one is made, changed or read in another way, or a ``wrap`` has more than it.
+    """
+    given: dict[tuple[Scope, str], list[Site]] = defaultdict(list)
+    for site in contexts:
+        name = known[site.node].spread
+        if name is not None:
+            given[present(site.module.table.scope_of(name).lookup(name.id)), name.id].append(site)
+    result = []
+    for (scope, spelled), sites in given.items():
+        inside = {wrap for site in sites for wrap in known[site.node].wraps}
+        if any(wrap.call in study.run_time or len(wrap.arguments) > 1 for wrap in inside):
+            raise Unreadable("they are handed on as they are, or a wrap has arguments of its own")
+        beside = _with_same(scope, spelled, study)
+        together = sorted({*beside, *inside}, key=lambda each: each.call.lineno)
+        others = {keyword for site in sites for keyword in site.call.keywords}
+        dictionary = keyword_dictionaries.read(spelled, scope, together, study, others)
+        result.append(Shared(dictionary, together))
+    return result
+
+
+def _is_shared(name: ast.Name, site: Site, study: Study) -> bool:
+    """Whether constructors are given the dictionary that a context has."""
+    scope = site.module.table.scope_of(name).lookup(name.id)
+    return scope is not None and not scope.is_class and bool(_with_same(scope, name.id, study))
+
+
+def _with_same(scope: Scope, name: str, study: Study) -> list[Constructor]:
+    """The constructors whose arguments are in the dictionary that has a name in a scope."""
+    found = []
+    for constructor in study.constructors.values():
+        given = keyword_dictionaries.spread_of(constructor, study)
+        if isinstance(given, ast.Name) and constructor.call not in study.kept_dictionaries:
+            table = constructor.module.table
+            if given.id == name and table.scope_of(given).lookup(name) is scope:
+                found.append(constructor)
+    return found
 
 
 def _context(site: Site, readers: Collection[ast.AST], study: Study) -> KnownContext:
@@ -125,12 +187,16 @@ def _context(site: Site, readers: Collection[ast.AST], study: Study) -> KnownCon
         raise Unreadable("it is called in another way")
     entries: list[Entry] = []
     made: set[ast.stmt] = set()
+    spread: ast.Name | None = None
     for keyword in site.call.keywords:
         name = successor(keyword)
         if name is not None:
             entries.append(
                 Entry(name, keyword, keyword.value, keyword, statement, False, site.call)
             )
+            continue
+        if isinstance(keyword.value, ast.Name) and _is_shared(keyword.value, site, study):
+            spread = keyword.value
             continue
         if isinstance(keyword.value, ast.Dict):
             entries += written_dictionaries.items_of(keyword.value, statement)
@@ -143,10 +209,13 @@ def _context(site: Site, readers: Collection[ast.AST], study: Study) -> KnownCon
     names = {entry.name for entry in arguments}
     if len(classes) != 1 or not _is_fsdp1(classes[0], site, study):
         raise Unreadable("its class is not known")
+    if spread is not None and arguments:
+        raise Unreadable("it has more than the dictionary")
     if len(names) < len(arguments) or not names <= set(fsdp1.CONSTRUCTOR_ARGUMENTS[1:]):
         raise Unreadable("it does not have each argument once")
+    index = statement.items.index(item)
     return KnownContext(
-        statement, statement.items.index(item), arguments, classes[0], frozenset(made)
+        statement, index, arguments, classes[0], frozenset(made), frozenset(), spread
     )
 
 

@@ -124,14 +124,21 @@ def _with_sharers(
 
 
 def _nodes(island: int, chosen: Iterable[Constructor], study: Study) -> frozenset[ast.AST]:
-    return frozenset(c.node for c in chosen if study.project.island(c.module) == island)
+    """What is to take the run-time form on an island. Contexts that constructors share a dictionary
+    with are known no more then, and take it with them."""
+    found = {c for c in chosen if study.project.island(c.module) == island}
+    nodes = {c.node for c in found}
+    known = study.wrapping.known
+    if any(context.spread is not None and context.wraps & found for context in known.values()):
+        nodes |= {*known, *(wrap.node for context in known.values() for wrap in context.wraps)}
+    return frozenset(nodes)
 
 
 def _stands_in(node: ast.AST, constructor: Constructor) -> bool:
     table = constructor.module.table
     if node not in table.parents:
         return False
-    entries = constructor.dictionary.entries if constructor.dictionary is not None else ()
+    entries = constructor.entries
     owns = (constructor.call, *(entry.value for entry in entries))
     return any(p in owns for p in (node, *table.ancestors(node)))
 

@@ -229,7 +229,7 @@ def read_choice(constructor: Constructor, study: Study) -> Choice | None:
     needs_units = bool(choice.strategies & HYBRID) and not constructor.has("auto_wrap_policy")
     if not needs_units and choice.is_written_where_assigned:
         return choice if can_be_assigned(choice.names, constructor, study) else None
-    if rows is None or needs_units or access_path(rows.key) is None:
+    if rows is None or access_path(rows.key) is None:
         return None
     if not says_the_same(rows.key, constructor, choice.names):
         return None
@@ -251,7 +251,7 @@ def _are_of_mesh(choice: Choice, constructor: Constructor) -> bool:
 def _are_beside_groups(choice: Choice, constructor: Constructor) -> bool:
     """Whether a dictionary has a hybrid strategy where it has process groups as well, and nowhere
     else: the mesh is made of these there, and the others shard over all ranks."""
-    entries = constructor.dictionary.entries if constructor.dictionary is not None else ()
+    entries = constructor.entries
     parents = constructor.module.table.parents
     groups, hybrid = [], []
     for entry in entries:

@@ -73,7 +73,7 @@ def _reshard(choice: Choice, plan: ShardPlan, value: ast.expr, study: Study) -> 
     name = plan.fresh("reshard_after_forward")
     if not choice.names:
         plan.setup.append(code("{n} = {v}", n=name, v=value))
-    for each in choice.names[1:]:
+    for each in choice.names[1:] if plan.is_first("sharding_strategy") else ():
         plan.proposal.replace(constructor.module, each, code(name))
         statement = constructor.module.table.parents[each]
         if isinstance(statement, ast.AnnAssign):
@@ -91,7 +91,7 @@ def _where_assigned(choice: Choice, plan: ShardPlan, value: ast.expr, study: Stu
     for leaf, (strategy, where) in choice.mentions.items():
         _say(leaf, leaf, written[strategy], where, {*ast.walk(value)}, plan, study)
     name = plan.fresh(assigned_strategies.NAME)
-    for each in choice.names[1:]:
+    for each in choice.names[1:] if plan.is_first("sharding_strategy") else ():
         plan.proposal.replace(module, each, code(name))
     return code(name)
 

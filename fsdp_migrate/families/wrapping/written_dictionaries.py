@@ -6,7 +6,7 @@ A dictionary may be made in several places, of which one runs, and changed where
 from __future__ import annotations
 
 import ast
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import replace
 
 from fsdp_migrate.analysis.module import Module
@@ -14,7 +14,7 @@ from fsdp_migrate.fsdp1 import api as fsdp1
 from fsdp_migrate.planning.model import Entry
 from fsdp_migrate.syntax.kinds import of_kind
 from fsdp_migrate.syntax.scopes import Kind, Scope
-from fsdp_migrate.syntax.trees import block_of
+from fsdp_migrate.syntax.trees import FUNCTIONS, block_of
 
 Made = tuple[ast.stmt, ast.Call | ast.Dict]  # a dictionary, and the statement that makes it
 
@@ -46,6 +46,33 @@ def entries_of(
             into.extend(_changes(use, changed or _around([*own], module), module))
     yield from either(own.values())
     yield from for_all
+
+
+def entries_at(call: ast.Call, entries: Iterable[Entry], module: Module) -> Iterator[Entry]:
+    """What a dictionary that is made in one place has at a call: nothing that another branch adds,
+    and for certain what the call's own branch added before."""
+    branches = [*_branches(call, module)]
+    for entry in entries:
+        own = [*_branches(entry.statement, module)] if entry.is_conditional else []
+        if any(
+            node is other and block is not beside
+            for node, block in own
+            for other, beside in branches
+        ):
+            continue
+        is_certain = all(each in branches for each in own)
+        yield replace(entry, is_conditional=False) if own and is_certain else entry
+
+
+def _branches(node: ast.AST, module: Module) -> Iterator[tuple[ast.If, list[ast.stmt]]]:
+    """The conditions around a node, with the branch of each that it stands in."""
+    child = node
+    for parent in module.table.ancestors(node):
+        if isinstance(parent, FUNCTIONS):
+            return
+        if isinstance(parent, ast.If) and isinstance(child, ast.stmt):
+            yield parent, block_of(parent, child)
+        child = parent
 
 
 def _is_behind(node: ast.AST, statement: ast.stmt, module: Module) -> bool:
