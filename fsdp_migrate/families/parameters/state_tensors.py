@@ -24,6 +24,7 @@ from fsdp_migrate.syntax.scopes import Kind
 from fsdp_migrate.syntax.trees import FUNCTIONS
 
 STATE = "state"
+STATE_DICT = "state_dict"
 LISTED = frozenset({"list", "tuple", "sorted", "reversed", "filter", "iter"})
 TAKING = frozenset({"get", "pop", "setdefault"})
 COPYING = frozenset({"copy", "deepcopy", "dict", "OrderedDict"})
@@ -75,13 +76,13 @@ def _known(study: Study) -> dict[ast.expr, list[Held]]:
 
 
 def has_states(study: Study) -> bool:
-    """Whether anything of the project has a state: as nearly never."""
+    """Whether anything of the project asks for a state."""
     return study.cache(_mentioned)
 
 
 def _mentioned(study: Study) -> bool:
     return any(
-        module.table.attributes_by_name.named(STATE)
+        module.table.attributes_by_name.of((STATE, STATE_DICT))
         or any(text.value == STATE for text in module.table.strings)
         for module in study.project.modules
     )
