@@ -199,6 +199,11 @@ def test_what_every_rank_has_stays(case: str) -> None:
     assert "own_part" not in after["train.py"]
 
 
+def test_what_map_goes_over_is_a_part_each() -> None:
+    _, after = run(COUNTS["by map"])
+    assert "map(torch.numel, map(own_part, [s" in after["train.py"]
+
+
 def test_what_is_sent_is_this_ranks_part() -> None:
     found, after = run('for s in optimizer.state.values():\n    dist.all_reduce(s["exp_avg"])')
     assert [outcome for outcome, _ in found] == [Outcome.REVIEW]
@@ -225,5 +230,5 @@ def test_what_is_added_up_over_the_ranks_is_taken_of_each_ones_part() -> None:
         '    moved += optimizer.state[p]["exp_avg"].norm() ** 2\ndist.all_reduce(moved)'
     )
     found, after = run(use)
-    assert [outcome for outcome, _ in found] == [Outcome.REWRITTEN]
+    assert {outcome for outcome, _ in found} == {Outcome.REWRITTEN}
     assert 'own_part(optimizer.state[p]["exp_avg"]).norm() ** 2' in after["train.py"]

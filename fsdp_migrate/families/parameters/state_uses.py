@@ -252,7 +252,9 @@ def decide_state_use(site: Site, models: frozenset[Constructor], study: Study) -
         return study.rewritten(site, RULE, message, models=models, review=review)
     proposal = study.proposal()
     function = proposal.support(site.module, "own_part", site.node)
-    proposal.replace(site.module, site.expression, code("{f}({t})", f=function, t=site.expression))
+    one = bool(tensors_of(site.expression, study, site.module))  # and not what ``map`` goes over
+    part = code("{f}({t})" if one else "map({f}, {t})", f=function, t=site.expression)
+    proposal.replace(site.module, site.expression, part)
     message, review = "of this rank's part, as FSDP1 had it", ""
     if site.construct == ITEMS:
         message, review = "of this rank's part", PLACES
