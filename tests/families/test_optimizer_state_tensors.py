@@ -95,6 +95,8 @@ COUNTS = {
         "for each in [optimizer, torch.optim.SGD(model.parameters())]:\n"
         "    print([t.nbytes for s in each.state.values() for t in s.values()])"
     ),
+    "of the first": 'print(next(iter(optimizer.state.values()))["exp_avg"].nbytes)',
+    "of a list": 'first = list(optimizer.state.values())[0]\nprint(first["exp_avg"].numel())',
     "in a vector": f'print(torch.cat([s["exp_avg"].flatten() {STATES}]).shape)',
 }
 HANDED_ON = {

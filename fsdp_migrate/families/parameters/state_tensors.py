@@ -101,6 +101,10 @@ def _held(node: ast.expr, study: Study, module: Module, depth: int) -> Iterator[
             yield from _tensors(inner, study, module, depth)
         case ast.Subscript(slice=ast.Slice() | ast.Tuple()):
             return
+        case ast.Subscript(value=ast.Call(func=ast.Name(id=name)) as inner) if name in LISTED:
+            yield from _elements(inner, (), study, module, depth)
+        case ast.Call(func=ast.Name(id="next"), args=[inner, *_]):
+            yield from _elements(inner, (), study, module, depth)
         case ast.Subscript(value=inner, slice=key):
             yield from _taken(inner, key, study, module, depth)
         case ast.Call(func=ast.Attribute(value=inner, attr=attr), args=[key, *_]) if attr in TAKING:
