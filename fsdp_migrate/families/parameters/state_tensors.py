@@ -24,7 +24,6 @@ from fsdp_migrate.syntax.scopes import Kind
 from fsdp_migrate.syntax.trees import FUNCTIONS
 
 STATE = "state"
-STATE_DICT = "state_dict"
 LISTED = frozenset({"list", "tuple", "sorted", "reversed", "filter", "iter"})
 TAKING = frozenset({"get", "pop", "setdefault"})
 COPYING = frozenset({"copy", "deepcopy", "dict", "OrderedDict"})
@@ -71,6 +70,10 @@ def elements_in(node: ast.expr, study: Study, module: Module) -> list[Held]:
     return [each for each in found if each.step is Step.TENSOR]
 
 
+def _named(study: Study) -> dict[tuple[ast.Name, int], list[Held]]:
+    return {}
+
+
 def _known(study: Study) -> dict[ast.expr, list[Held]]:
     return {}
 
@@ -82,7 +85,7 @@ def has_states(study: Study) -> bool:
 
 def _mentioned(study: Study) -> bool:
     return any(
-        module.table.attributes_by_name.of((STATE, STATE_DICT))
+        module.table.attributes_by_name.named(STATE)
         or any(text.value == STATE for text in module.table.strings)
         for module in study.project.modules
     )
@@ -121,8 +124,14 @@ def _held(node: ast.expr, study: Study, module: Module, depth: int) -> Iterator[
             yield from _held(body, study, module, depth)
             yield from _held(orelse, study, module, depth)
         case ast.Name():
-            for definition in study.defined_by(node, module):
-                yield from _defined(definition, study, module, depth - 1)
+            known = study.cache(_named)
+            if (node, depth) not in known:
+                known[node, depth] = []  # in a circle, nothing is added
+                given = study.defined_by(node, module)
+                known[node, depth] = [
+                    h for d in given for h in _defined(d, study, module, depth - 1)
+                ]
+            yield from known[node, depth]
         case ast.Attribute():
             yield from _kept(node, study, module, depth)
 
