@@ -9,7 +9,7 @@ from fsdp_migrate.configurations.frameworks import accelerate_plugin
 from fsdp_migrate.configurations.frameworks.words import BUFFERS
 from fsdp_migrate.configurations.plugin_calls import PluginCall
 from fsdp_migrate.configurations.settings import Change
-from fsdp_migrate.families.precision import precision
+from fsdp_migrate.families.precision import packed_storage, precision
 from fsdp_migrate.families.wrapping import policies
 from fsdp_migrate.fsdp1 import api as fsdp1
 from fsdp_migrate.fsdp1.construct import Construct
@@ -256,6 +256,9 @@ def _precision(plugin: PluginCall, proposal: Proposal, study: Study) -> Iterable
         precision.convert_in_place(mixed, proposal, study, given, root=True)
         if mixed.spelled("buffer_dtype") and not mixed.spelled("buffer_dtype").endswith("float32"):
             yield BUFFERS
+        packed = packed_storage.disagreement(mixed.fields.get("param_dtype"), plugin.module, study)
+        if packed:
+            yield packed
         if mixed.spelled("param_dtype") and mixed.casts_root(study) != mixed.casts_units(study):
             yield INPUTS
     elif not _is_version_2s(given, plugin, study):

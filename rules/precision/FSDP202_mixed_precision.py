@@ -7,7 +7,7 @@ from dataclasses import replace
 from fsdp_migrate.analysis import dataclass_fields
 from fsdp_migrate.analysis.flow import access_path
 from fsdp_migrate.analysis.module import Module
-from fsdp_migrate.families.precision import norm_inputs, precision
+from fsdp_migrate.families.precision import norm_inputs, packed_storage, precision
 from fsdp_migrate.families.training_loop import hooks
 from fsdp_migrate.families.wrapping import model_contents, tables, unread_names
 from fsdp_migrate.families.wrapping.enclosing_models import Role, role
@@ -153,13 +153,18 @@ def _argument(site: Site, plan: ShardPlan, study: Study) -> Decision:
     plan.further += precision.buffer_sites(found, study)
     norms = _norms(plan, study) if any(each.spelled("param_dtype") for each in found) else ""
     lost = _lost(value, plan.constructor.module, study) if inline else ""  # else said at its origin
-    norms = "; ".join(filter(None, [lost, norms]))
+    packed = (
+        packed_storage.disagreement(each.fields.get("param_dtype"), each.module, study)
+        for each in found
+    )
+    norms = "; ".join(filter(None, [lost, next(filter(None, packed), ""), norms]))
     if place is Role.PART:
         message = "mp_policy of a part, whose inputs are not cast"
         return study.rewritten(site, RULE.code, message, review=norms)
     unsure = place is Role.UNKNOWN and not same
     if alike:
-        return study.rewritten(site, RULE.code, "mp_policy, which roots alone have", review=lost)
+        message = "mp_policy, which roots alone have"
+        return study.rewritten(site, RULE.code, message, review=norms)
     return study.rewritten(
         site,
         RULE.code,

@@ -22,6 +22,10 @@ RULE = Rule(
     ),
 )
 
+EARLIER = (
+    "FSDP2 gathers a unit when the CPU comes to it; set_modules_to_forward_prefetch gathers earlier"
+)
+
 
 def decide(site: Site, study: Study) -> Decision:
     if site.construct.owner == "BackwardPrefetch":
@@ -33,7 +37,9 @@ def decide(site: Site, study: Study) -> Decision:
         return vocabulary.import_from_support(site, "BackwardPrefetch", study, RULE.code)
     plan, value, name = study.argument(site)
     if name == "forward_prefetch":
-        return study.dropped(site, RULE.code, "dropped, FSDP2 prefetches itself")
+        told = study.literal(value, site.module)
+        message = "dropped" if told is not None and not told.value else f"dropped, {EARLIER}"
+        return study.dropped(site, RULE.code, message)
     prefetch.remove_table(value, site.module, study, plan.proposal)
     prefetch.remove_variable(value, plan, study)
     if prefetch.may_be_default(value, site.module, study):

@@ -294,3 +294,14 @@ def test_a_recorder_that_did_not_start_is_mentioned_whatever_happens(tmp_path: P
     ending = aftermath.read_ending(FAILED, folder=folder, logs=logs, tree=tmp_path)
     assert (ending.end, ending.says) == (End.CRASHED, "RuntimeError: no GPU")
     assert ending.notes == ("the recorder failed to start: TypeError: odd",)
+
+
+def test_what_is_told_of_a_unit_follows_the_error(tmp_path: Path) -> None:
+    folder, logs = tmp_path / "records", tmp_path / "logs"
+    for place in (folder, logs):
+        place.mkdir()
+    exception = {"rank": "0", "pid": 7, "time": 1.0, "kind": "ValueError", "message": "Must\nfit"}
+    told = {"traceback": "", "unit": "the root, as one unit, has a (x) and b (y)"}
+    (folder / "exception-7.json").write_text(json.dumps({**exception, **told}))
+    ending = aftermath.read_ending(FAILED, folder=folder, logs=logs, tree=tmp_path)
+    assert ending.says == f"ValueError: Must: {told['unit']}"

@@ -97,6 +97,7 @@ class Tracer:
         self.callers, self.calls_named = graph.callers, index.calls_named
         self.built = registries.built
         self.seen_in = self._containers.seen_in
+        self.spread = sequences.spread
         self.additions, self.models_in = self._containers.additions, self._containers.taken
         self.arguments_named: Callable[[str], list[tuple[ast.expr, ast.Call, Module]]] = (
             lambda name: index.arguments.get(name, [])

@@ -9,6 +9,7 @@ from functools import cached_property
 
 from fsdp_migrate.analysis.module import Module
 from fsdp_migrate.analysis.tracing.functions import exits
+from fsdp_migrate.analysis.tracing.sequences import Element
 from fsdp_migrate.analysis.values import Class, Display, External, Made, Unknown, Value
 from fsdp_migrate.families.wrapping import model_contents
 from fsdp_migrate.families.wrapping.computing_methods import FunctionNode, Methods
@@ -188,13 +189,14 @@ class DataclassReader:
         found: dict[Constructor, list[Class]] = {}
         for module in modules:
             for call in module.table.calls:
-                given = [node for node in arguments_of(call) if isinstance(node, MADE)]
+                given = [n for n in arguments_of(call) if isinstance(n, (*MADE, ast.Starred))]
                 if not given or not self._may_be_model(call.func, module):
                     continue
                 constructors = self.study.models(call.func, module).constructors
                 if not constructors:
                     continue
-                made = [c for node in given for c in self._made(node, module)]
+                spread = [s for n in given for s in self.study.tracer.spread([n], module, None)]
+                made = [c for each in spread for e in each.elements for c in self._made(e)]
                 for constructor in constructors:
                     found.setdefault(constructor, []).extend(made)
         return found
@@ -224,8 +226,10 @@ class DataclassReader:
             }
         return found
 
-    def _made(self, node: ast.expr, module: Module) -> list[Class]:
-        values = self.study.values(node, module)
+    def _made(self, given: Element) -> list[Class]:
+        if not isinstance(given.node, MADE):
+            return []
+        values = self.study.tracer.evaluate(*given)
         found = [v.callee for v in values if isinstance(v, Made) and isinstance(v.callee, Class)]
         return [cls for cls in found if self.is_dataclass(cls)]
 

@@ -10,6 +10,8 @@ import traceback
 from pathlib import Path
 from types import TracebackType
 
+from fsdp_migrate.verify.inject import unit_dtypes
+
 # Frames below the program's own, which a plain interpreter would not show.
 _HERE = os.path.dirname(os.path.abspath(__file__))
 _OURS = frozenset({os.path.join(_HERE, name) for name in ("server.py", "worker.py")}) | {
@@ -49,6 +51,7 @@ def _write(
         "time": time.time(),
         "kind": type(error).__name__,
         "message": str(error),
+        "unit": unit_dtypes.told(trace),
         "traceback": "".join(traceback.format_exception(type(error), error, trace)),
     }
     path = folder / f"exception-{os.getpid()}.json"

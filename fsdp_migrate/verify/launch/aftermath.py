@@ -146,6 +146,8 @@ def _raised(record: dict[str, Any], tree: Path, common: dict[str, Any]) -> Endin
     full = clean(record["traceback"], tree)
     message = clean(record["message"], tree).strip().splitlines()
     says = f"{record['kind']}: {message[0]}" if message else str(record["kind"])
+    if record.get("unit"):
+        says += f": {record['unit']}"
     return Ending(
         end=End.CRASHED,
         says=says,
