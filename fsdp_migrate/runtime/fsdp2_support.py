@@ -343,6 +343,11 @@ def mesh_of_groups(groups: Any, device_type: str) -> Any:
     if not isinstance(groups, (tuple, list)):
         return DeviceMesh.from_group(groups, device_type)
     sharding, replicating = groups
+    return mesh_of_pair(sharding, replicating, device_type)
+
+
+def mesh_of_pair(sharding: Any, replicating: Any, device_type: str) -> Any:
+    """The mesh that shards over one process group and replicates over another."""
     rows: list[Any] = [None] * dist.get_world_size(replicating)
     ranks = dist.get_process_group_ranks(sharding)
     dist.all_gather_object(rows, ranks, group=replicating)
@@ -1129,10 +1134,10 @@ def own_optimizer_state(
 
 def separate_steps(state_dict: Any) -> Any:
     """An optimizer state in which each parameter has its ``step``: FSDP1 saved one for several."""
-    for entry in (state_dict or {}).get("state", {}).values():
+    for entry in state_dict.get("state", {}).values():
         if torch.is_tensor(entry.get("step")):
             entry["step"] = entry["step"].clone()
-    return state_dict or {}
+    return state_dict
 
 
 def optimizer_state_to_load(

@@ -141,8 +141,8 @@ def _load_in_branch(
 def _separated(site: Site, study: Study) -> Decision:
     """What torch's function is given, with a ``step`` for each parameter."""
     proposal, message = study.proposal(), "separate_steps"
-    function = proposal.support(site.module, message, site.node)
-    new = code("{f}({s})", f=function, s=site.expression)
+    may_lack = site.module.mentions("broadcast_from_rank0")
+    new = loaded_optimizers.separated(site.expression, site, study, proposal, may_lack=may_lack)
     proposal.replace(site.module, site.expression, new)
     models = torchs_loads.models_of(site.subject, site.module, study)
     return study.rewritten(site, RULE.code, message, proposal, models=models)

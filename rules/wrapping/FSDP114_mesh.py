@@ -23,6 +23,8 @@ RULE = Rule(
     ),
 )
 
+PAIR = 2  # groups: one that shards and one that replicates
+
 
 def decide(site: Site, study: Study) -> Decision:
     if site.construct == Construct.parse("unnamed mesh"):
@@ -86,6 +88,11 @@ def _group(site: Site, study: Study) -> Decision:
         kind = code(kind.preview())  # the device's own entry gets to be something else
     plan.everywhere["mesh"] = code("{n}", n=name)
     if meshes.may_be_pair(plan.constructor, study):
+        if isinstance(value, ast.Tuple) and len(value.elts) == PAIR:
+            pair = dict(zip(("s", "r"), value.elts, strict=True))
+            function = plan.support("mesh_of_pair")
+            _make(plan, name, code("{f}({s}, {r}, {k})", f=function, k=kind, **pair))
+            return study.rewritten(site, RULE.code, "mesh over the same ranks")
         function = plan.support("mesh_of_groups")
         _make(plan, name, code("{f}({g}, {k})", f=function, g=value, k=kind))
         return study.rewritten(site, RULE.code, "mesh over the same ranks")

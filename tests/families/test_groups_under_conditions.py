@@ -67,6 +67,32 @@ def test_the_mesh_of_all_ranks_is_that_of_the_device() -> None:
     assert "kwargs[\"mesh\"] = mesh_of_groups(GROUPS, torch.device('cpu').type)" in after
 
 
+FULL = '    else:\n        kwargs["sharding_strategy"] = ShardingStrategy.FULL_SHARD\n'
+DEVICE = ', "device_id": torch.device("cpu")'
+OF_ALL = 'init_device_mesh(torch.device("cpu").type, (dist.get_world_size(),))'
+
+
+def test_one_mesh_is_made() -> None:
+    after = migrated(BOTH + FULL, DEVICE)
+    assert f'else:\n        kwargs["mesh"] = {OF_ALL}' in after
+    assert after.count("= init_device_mesh(") == after.count("= mesh_of_groups(GROUPS, ") == 1
+
+
+@pytest.mark.parametrize(
+    "rest",
+    [
+        BOTH,
+        BOTH + FULL.replace("FULL_SHARD", "SHARD_GRAD_OP"),
+        BOTH + FULL + '        print("whole")\n',
+    ],
+    ids=["no else", "an else that says more", "an else that does more"],
+)
+def test_elsewhere_the_mesh_of_all_ranks_stays(rest: str) -> None:
+    after = migrated(rest, DEVICE)
+    assert f"    mesh = {OF_ALL}" in after
+    assert '"mesh": mesh' in after
+
+
 def test_strategies_that_keep_parameters_say_so_in_their_places() -> None:
     other = '    else:\n        kwargs["sharding_strategy"] = ShardingStrategy.SHARD_GRAD_OP\n'
     after = migrated(BOTH + other)

@@ -373,7 +373,7 @@ OPTIMIZER = (
         "flat = FSDP.scatter_full_optim_state_dict(saved, model, optim=optim)\n"
         "optim.load_state_dict(flat)",
         (
-            "set_optimizer_state_dict(model, optim, separate_steps(saved), "
+            "set_optimizer_state_dict(model, optim, separate_steps(saved or {}), "
             "options=StateDictOptions(full_state_dict=True, broadcast_from_rank0=True",
         ),
     ),

@@ -141,7 +141,7 @@ def load_optimizer(model: nn.Module, optimizer: Any, state: dict[str, Any], **op
     """Load a whole state of an optimizer, as migrated programs do."""
     support.reshard_parameters(model)
     flags = StateDictOptions(full_state_dict=True, **options)
-    set_optimizer_state_dict(model, optimizer, support.separate_steps(state), options=flags)
+    set_optimizer_state_dict(model, optimizer, support.separate_steps(state or {}), options=flags)
 
 
 def _whole(tensor: Any) -> torch.Tensor:
@@ -921,10 +921,13 @@ def groups_become_meshes_over_the_same_ranks() -> None:
         (everyone, alone, [[0, 1]]),
         (alone, everyone, [[0], [1]]),
     ):
-        mesh = support.mesh_of_groups((sharding, replicating), "cpu")
-        assert mesh.mesh_dim_names == ("replicate", "shard")
-        assert mesh.mesh.tolist() == ranks
-        assert isinstance(fully_shard(Net(), mesh=mesh), FSDPModule)
+        for mesh in (
+            support.mesh_of_groups((sharding, replicating), "cpu"),
+            support.mesh_of_pair(sharding, replicating, "cpu"),
+        ):
+            assert mesh.mesh_dim_names == ("replicate", "shard")
+            assert mesh.mesh.tolist() == ranks
+            assert isinstance(fully_shard(Net(), mesh=mesh), FSDPModule)
 
 
 @check

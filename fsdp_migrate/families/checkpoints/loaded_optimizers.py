@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 
 from fsdp_migrate.analysis.flow import access_path
+from fsdp_migrate.analysis.values import Made
 from fsdp_migrate.families.checkpoints import (
     expressed_settings,
     held_optimizers,
@@ -63,6 +64,20 @@ def converted(
     )
 
 
+def separated(
+    state: ast.expr, site: Site, study: Study, proposal: Proposal, *, may_lack: bool
+) -> Code:
+    """A state in which each parameter has its step.
+
+    Args:
+        may_lack: only rank 0 need have a state; others may have None, unless each makes its own.
+    """
+    values = study.values(state, site.module)
+    is_made = bool(values) and all(isinstance(v, Made) for v in values)
+    template = "{f}({s} or {{}})" if may_lack and not is_made else "{f}({s})"
+    return code(template, f=proposal.support(site.module, "separate_steps", site.node), s=state)
+
+
 def loaded_by_itself(
     load: optimizer_states.Load, site: Site, proposal: Proposal, from_rank0: str
 ) -> Code:
@@ -107,8 +122,7 @@ def loaded(
     if (kinds.may_be_empty or kinds.depends) and not (from_rank0 or kinds.is_empty) and is_named:
         whole = code('bool({s}["state"])', s=state)
     if kinds.counts_steps and optimizer_states.may_share_steps(models, study):
-        separate = proposal.support(module, "separate_steps", site.node)
-        given = code("{f}({s})", f=separate, s=state)
+        given = separated(state, site, study, proposal, may_lack=bool(from_rank0))
     options = code("")
     if not kinds.is_empty:
         maker = proposal.name(module, DCP, "StateDictOptions", site.node)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterable
+import re
+from collections.abc import Iterable, Set
 
 from fsdp_migrate.analysis.flow import access_path
 from fsdp_migrate.analysis.module import Module
@@ -38,17 +39,24 @@ def edit(
     staying = {entry.statement for entry in (*kept, *handed_over)}
     if dictionary.function is not None or kept:
         staying.update(dictionary.statements)
+    other = _made_in_else(dictionary, kept, setup, staying, plan)
+    if other is not None:
+        first, mesh, place = other
+        kept, setup = {**kept, first: kept[first][1:]}, {**setup, first: []}
+        line = code('{d}["mesh"] = {m}', d=dictionary.name, m=mesh)
+        proposal.replace_statement(module, place, line)
+        staying.add(place)
     for entry in plan.constructor.entries:
         if entry.node in dictionary.settled:
             continue
         lines = setup.get(entry, ())
         if lines:
             proposal.insert_before(module, entry.statement, *lines)
-        if entry in kept:
+        if kept.get(entry):
             _write_entry(entry, kept[entry], dictionary, plan)
         elif entry in handed_over:
             pass
-        elif entry.statement not in staying:
+        elif entry.statement not in staying or (entry in kept and entry.is_statement):
             only = _condition_of(entry, plan, study)
             above = module.table.parents[entry.statement]
             if isinstance(above, ast.If) and above.orelse == [entry.statement] and not lines:
@@ -63,6 +71,53 @@ def edit(
     for statement in () if dictionary.settled else dictionary.statements:
         if statement not in staying:
             proposal.delete(module, statement)
+
+
+def _made_in_else(
+    dictionary: KeywordDictionary,
+    kept: Pairs,
+    setup: Lines,
+    staying: Set[ast.stmt],
+    plan: ShardPlan,
+) -> tuple[Entry, Code, ast.stmt] | None:
+    """The entry that makes a mesh of all ranks where a condition puts another in its place.
+
+    If the condition has an ``else``, with an entry that goes, the mesh can be made there.
+
+    Returns:
+        The entry, the mesh, and the statement in the ``else``.
+    """
+    given = [entry for entry, pairs in kept.items() if pairs[:1] and pairs[0][0] == "mesh"]
+    if dictionary.function is None or len(dictionary.constructors) > 1 or not given[1:]:
+        return None
+    first, second, *further = given
+    lines = setup.get(first, [])
+    if further or first.is_conditional or not second.is_conditional or len(lines) != 1:
+        return None
+    (line,), value = lines, kept[first][0][1]
+    name, mesh = line.preview().partition(" = ")[0], line.parts.get("m")
+    codes = [c for entry in setup if entry is not first for c in setup[entry]]
+    codes += [c for entry, pairs in kept.items() if entry is not first for _, c in pairs]
+    is_read = any(name in re.findall(r"\w+", each.preview()) for each in codes)
+    if value.preview() != name or is_read or not isinstance(mesh, Code):
+        return None
+    table = plan.constructor.module.table
+    match table.parents[second.statement]:
+        case ast.If(body=body, orelse=[place]) as chosen if second.statement in body:
+            is_free = place not in staying and any(
+                entry.statement is place and not setup.get(entry) for entry in dictionary.entries
+            )
+            beside = table.parents[chosen] is table.parents[first.statement]
+            between = (
+                n
+                for n in table.names
+                if first.statement.lineno < n.lineno < chosen.lineno
+                and isinstance(n.ctx, ast.Store)
+            )
+            used = set(re.findall(r"\w+", mesh.preview()))
+            if is_free and beside and not any(n.id in used for n in between):
+                return first, mesh, place
+    return None
 
 
 def remove(going: Iterable[tuple[Entry, Module]], plan: ShardPlan) -> None:

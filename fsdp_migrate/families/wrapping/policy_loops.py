@@ -385,10 +385,14 @@ def class_tuple(classes: ast.expr) -> Code:
 def convert(site: Site, new: Code, proposal: Proposal) -> None:
     """Replace a policy where it is made; a predicate that gets a name becomes a function."""
     node, module, start = site.expression, site.module, "lambda module: "
+    is_function = new.template.startswith(start)
+    variable, body = "module", Code(new.template.removeprefix(start), new.parts)
+    match new.parts.get("f") if new.template == "{f}" else None:
+        case ast.Lambda(args=ast.arguments([], [given], None, [], [], None, []), body=own):
+            is_function, variable, body = True, given.arg, code("{b}", b=own)
     match module.table.parents[node]:
-        case ast.Assign(targets=[ast.Name(id=name)]) as made if new.template.startswith(start):
-            body = Code(new.template.removeprefix(start), new.parts)
-            define = code("def {n}(module):\n    return {b}", n=name, b=body)
+        case ast.Assign(targets=[ast.Name(id=name)]) as made if is_function:
+            define = code("def {n}({v}):\n    return {b}", n=name, v=variable, b=body)
             proposal.replace_statement(module, made, define)
         case _:
             proposal.replace(module, node, new)

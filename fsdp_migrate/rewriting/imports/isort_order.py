@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from fsdp_migrate.analysis.load_order import ImportStatement
 from fsdp_migrate.planning.edits import Import
 
+OWN = 3  # the section of the project itself
+
 
 @dataclass(frozen=True)
 class Neighbour:
@@ -40,16 +42,41 @@ def find_neighbour(
         family = need.source.split(".", maxsplit=1)[0]
         related = [s for s in alike if source_of(s).split(".", maxsplit=1)[0] == family]
         pool = related or alike or peers
+        in_order = _is_in_order(plain, local)
+        if need.name and not alike:
+            first = peers[-1] if in_order else peers[0]
+            return Neighbour(_last_together(first, peers, plain))
+        if section == OWN and not in_order:
+            return Neighbour(_last_together(pool[0], pool, pool))
         smaller = [s for s in pool if _comes_first(s, need, by_name=by_name)]
         if smaller:
             return Neighbour(smaller[-1])
-        if pool is peers or not need.name:
-            return Neighbour(peers[-1] if need.name else pool[0], before=not need.name)
         return Neighbour(pool[0], before=True)
     later = [s for s in plain if section_of(source_of(s), local) > section]
     if later:
         return Neighbour(later[0], before=True)
     return Neighbour(plain[-1])
+
+
+def _last_together(
+    first: ImportStatement,
+    peers: Sequence[ImportStatement],
+    plain: Sequence[ImportStatement],
+) -> ImportStatement:
+    """The last of the peers that follow the first one without a blank line, and of what else is
+    imported as a module there."""
+    last = first
+    for statement in plain:
+        is_next = statement.lineno == (last.end_lineno or 0) + 1
+        if is_next and (statement in peers or isinstance(statement, ast.Import)):
+            last = statement
+    return last
+
+
+def _is_in_order(plain: Sequence[ImportStatement], local: frozenset[str]) -> bool:
+    """Whether each section of imports ends before the next one starts."""
+    sections = [section_of(source_of(s), local) for s in plain]
+    return sections == sorted(sections)
 
 
 def _comes_first(statement: ImportStatement, need: Import, *, by_name: bool) -> bool:
@@ -67,7 +94,7 @@ def section_of(source: str, local: frozenset[str]) -> int:
     if top in sys.stdlib_module_names:
         return 1
     if source.startswith((".", "fsdp2_support")) or top in local:
-        return 3
+        return OWN
     return 2
 
 
