@@ -157,6 +157,8 @@ def _of_look_alikes(site: Site, study: Study) -> Decision | None:
     own = not any(map(fsdp1.is_alike, named))  # a class that only has such a method as well
     if name in STATES and own and other_wrappers.are_told_apart(found, name, study):
         return None
+    if own and _is_a_plain_no_sync(site):
+        return None  # no_sync_of_any enters that of any other model
     has_it = f", where {name} is another" if not all(map(fsdp1.is_alike, named)) else ""
     ends = own and name in fsdp1.ONLY_MODELS and isinstance(site.reference, ast.Attribute)
     ends = ends and not silent_fallbacks.is_passed_over(site.attribute, site.module, study)
@@ -168,6 +170,18 @@ def _of_look_alikes(site: Site, study: Study) -> Decision | None:
         models=constructors,
         quiet=not ends,
     )
+
+
+def _is_a_plain_no_sync(site: Site) -> bool:
+    """Whether a site is ``model.no_sync()``, or the method itself, for something to enter."""
+    if site.construct.attribute != "no_sync" or not isinstance(site.reference, ast.Attribute):
+        return False
+    parents = site.module.table.parents
+    around = parents[site.reference]
+    if not isinstance(around, ast.Call) or around.func is not site.reference:
+        return True
+    takes_nothing = not around.args and not around.keywords
+    return takes_nothing and not isinstance(parents[around], ast.Expr)
 
 
 def _failed(site: Site, rule: LoadedRule, error: BaseException, study: Study) -> Decision:

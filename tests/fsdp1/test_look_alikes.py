@@ -410,6 +410,30 @@ def test_what_ends_an_fsdp2_program_holds_nothing_back(asked: str) -> None:
     assert "# TODO(fsdp-migrate FSDP105)" in after["example.py"]
 
 
+@pytest.mark.parametrize(
+    ("asked", "given"),
+    [
+        ("with model.no_sync():\n        net(1)", "with no_sync_of_any(model):"),
+        (
+            "run(model.no_sync() if net.on else None)",
+            "run(no_sync_of_any(model) if net.on else None)",
+        ),
+        ("run(model.no_sync)", "run(partial(no_sync_of_any, model))"),
+    ],
+)
+def test_no_sync_enters_that_of_the_projects_own_class(asked: str, given: str) -> None:
+    result, after = migrate({"example.py": f"{EITHER}    {asked}\n", "other.py": OWN_METHODS})
+    assert {d.outcome for d in result.decisions} <= {Outcome.REWRITTEN, Outcome.REVIEW}
+    assert given in after["example.py"]
+
+
+@pytest.mark.parametrize("asked", ["model.no_sync()", "with model.no_sync(kind):\n        net(1)"])
+def test_a_no_sync_of_another_meaning_is_left(asked: str) -> None:
+    result, after = migrate({"example.py": f"{EITHER}    {asked}\n", "other.py": OWN_METHODS})
+    assert CODE in {d.code for d in result.decisions if d.outcome is Outcome.LEFT}
+    assert after["example.py"].endswith(f"    {asked}\n")
+
+
 def test_what_is_passed_over_without_an_error_holds_its_model_back() -> None:
     asked = "try:\n        model.clip_grad_norm_(1.0)\n    except AttributeError:\n        pass"
     source = f"{EITHER}    {asked}\n"

@@ -54,3 +54,36 @@ def test_other_models_get_there_as_before(
     before = launcher.script(both.before, word, fsdp1="allow")
     after = launcher.script(both.after, word, fsdp1="forbid")
     assert compare(before, after) == 12
+
+
+OWN_CLASS = """\
+
+
+class Quiet(nn.Linear):
+    @contextmanager
+    def no_sync(self):
+        print("own")
+        yield
+
+
+def may_wait(model, waits):
+    return model.no_sync() if waits and hasattr(model, "no_sync") else nullcontext()
+
+
+def main("""
+
+
+@pytest.mark.parametrize("word", ["sharded", "own"])
+def test_a_class_of_the_projects_own_gets_there_as_before(
+    launcher: Launcher, tmp_path: Path, word: str
+) -> None:
+    program = PROGRAM.replace("import nullcontext", "import contextmanager, nullcontext")
+    program = program.replace("\n\ndef main(", OWN_CLASS, 1).replace("DDP(net)", "Quiet(4, 2)")
+    program = program.replace(
+        "model.no_sync() if TEST and waits else nullcontext()", "may_wait(model, waits)"
+    )
+    both = written({"train.py": program.encode()}, tmp_path)
+    assert "return no_sync_of_any(" in both.text()
+    before = launcher.script(both.before, word, fsdp1="allow")
+    after = launcher.script(both.after, word, fsdp1="forbid")
+    assert compare(before, after) == 12
