@@ -39,6 +39,7 @@ from fsdp_migrate.planning.rule import LoadedRule, Registry
 from fsdp_migrate.planning.seen import Seen
 from fsdp_migrate.planning.shard_plan import ShardPlan
 from fsdp_migrate.planning.target import DEFAULT_TARGET
+from fsdp_migrate.syntax import evaluated_text
 from fsdp_migrate.syntax.trees import block_of
 
 Cached = TypeVar("Cached")
@@ -147,6 +148,7 @@ class Study:
         """The constant ``node`` certainly is: written here, or a local name for one.
 
         A field of a configuration object is not one, whatever its default: command lines change it.
+        Nor is a name that ``exec`` may give another value.
         """
         if not isinstance(node, (ast.Constant, ast.Name)):
             return None
@@ -159,7 +161,7 @@ class Study:
 
     def _assigned_here(self, node: ast.Name, module: Module) -> bool:
         scope = module.table.scope_of(node).lookup(node.id)
-        if scope is None:
+        if scope is None or evaluated_text.may_bind(node.id, module.table):
             return False
         return all(isinstance(b.value, ast.Constant) for b in scope.bindings[node.id])
 

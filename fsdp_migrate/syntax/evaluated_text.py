@@ -26,6 +26,17 @@ def names(name: str, table: NameTable) -> bool:
     return any(text is not None and _has(name, text) for text in _texts(table, lambda _: None))
 
 
+def may_bind(name: str, table: NameTable) -> bool:
+    """Whether ``exec`` may give ``name`` another value, as a file of settings that is read so does.
+    Text that is not in sight may."""
+    return any(
+        not text or _has(name, text)
+        for call in table.calls_by_name.named("exec")
+        if isinstance(call.func, ast.Name) and call.args
+        for text in [" ".join(_literal_parts(call.args[0]))]
+    )
+
+
 def _texts(table: NameTable, told: Told) -> Iterator[str | None]:
     """What is evaluated; None for what is not in sight."""
     for call in table.calls_by_name.of(ASKED):
