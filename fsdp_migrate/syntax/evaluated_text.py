@@ -27,7 +27,7 @@ def names(name: str, table: NameTable) -> bool:
 
 
 def setting_names(table: NameTable) -> Iterator[ast.Call]:
-    """Calls that may give any name of the module another value: ``exec(open(path).read())``,
+    """Calls that may give names of the module other values: ``exec(open(path).read())``,
     ``globals().update(settings)``, ``globals()[key] = value``."""
     for call in table.calls_by_name.of({"exec", "globals"}):
         if not isinstance(call.func, ast.Name) or table.within[call.func].lookup(call.func.id):
@@ -38,13 +38,18 @@ def setting_names(table: NameTable) -> Iterator[ast.Call]:
                 own = len(call.args) > 1 or call.keywords  # names of its own, or globals()
                 given = call.args[1] if len(call.args) > 1 else None
                 shared = isinstance(given, ast.Call) and ast.unparse(given) == "globals()"
-                text = call.args[0] if call.args else None
-                if text is not None and not isinstance(text, ast.Constant) and (shared or not own):
+                if call.args and (shared or not own):
                     yield call
             case ast.Attribute(attr="update" | "__setitem__" | "__ior__"):
                 yield call
             case ast.Subscript(slice=key, ctx=ast.Store()) if not isinstance(key, ast.Constant):
                 yield call
+
+
+def may_set(name: str, call: ast.Call) -> bool:
+    """Whether one of `setting_names` may set ``name``: text in sight sets what it names."""
+    text = call.args[0] if call.args else None
+    return not isinstance(text, ast.Constant) or _has(name, str(text.value))
 
 
 def _texts(table: NameTable, told: Told) -> Iterator[str | None]:

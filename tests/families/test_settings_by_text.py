@@ -26,6 +26,7 @@ CHOSEN = "CPUOffloadPolicy() if offload else OffloadPolicy()"
         "exec(open('configurator.py').read())",
         "for text in ('a', 'b'):\n    exec(text)",
         "exec(open('configurator.py').read(), globals())",
+        "exec('offload = True')",
         "globals().update(vars(argparse.ArgumentParser().parse_args()))",
         "for key in ('offload',):\n    globals()[key] = True",
         "def configure(settings):\n    globals().update(settings)\n",
@@ -47,7 +48,8 @@ def test_settings_of_another_module_are_too() -> None:
     ("before", "after"),
     [
         ("", ""),
-        ("", "exec('print(1)')"),
+        ("", "exec('seed = 1')"),
+        ("", "seed = eval('offload')"),
         ("", "exec(open('other.py').read(), {})"),
         ("", "print(globals())"),
         ("", "print(globals()['offload'])"),

@@ -25,7 +25,7 @@ from fsdp_migrate.analysis.values import (
     Unknown,
     Value,
 )
-from fsdp_migrate.syntax.evaluated_text import setting_names
+from fsdp_migrate.syntax.evaluated_text import may_set, setting_names
 from fsdp_migrate.syntax.scopes import Binding, Kind, Scope
 from fsdp_migrate.syntax.trees import FUNCTIONS, last_part
 
@@ -216,7 +216,7 @@ class Names:
                 values = self.evaluate(definition.value, module, frame)
                 found = self._unpacked(values, definition, module, frame)
                 if scope is module.table.module and _is_setting(definition.value):
-                    found += self._set_by_text(definition.value, module, used)
+                    found += self._set_by_text(definition, module, used)
                 return found
             case Kind.ENTER if definition.value is not None:
                 entered = self.entered(definition.value, module, frame)
@@ -232,20 +232,22 @@ class Names:
         return [Unknown(definition.value or node, module, frame, why)]
 
     def _set_by_text(
-        self, value: ast.expr, module: Module, used: ast.expr | None
+        self, definition: Definition, module: Module, used: ast.expr | None
     ) -> Iterator[Value]:
         """What a setting of a module may become by text that is executed, as nanoGPT's are."""
+        assert definition.value is not None
         if module not in self._setting:
             asked = module.mentions("exec", "globals")
             self._setting[module] = tuple(setting_names(module.table)) if asked else ()
         for call in self._setting[module]:
-            if module.table.scope_of(call) is module.table.module and (
-                call.lineno < value.lineno or (used is not None and used.lineno < call.lineno)
-            ):
-                continue
-            why = f"{ast.unparse(call.func)}() may give it another value"
-            yield Unknown(value, module, why=why)
-            return
+            is_passed = module.table.scope_of(call) is module.table.module and (
+                call.lineno < definition.value.lineno
+                or (used is not None and used.lineno < call.lineno)
+            )
+            if not is_passed and may_set(definition.path, call):
+                why = f"{ast.unparse(call.func)}() may give it another value"
+                yield Unknown(definition.value, module, why=why)
+                return
 
     def entered(self, manager: ast.expr, module: Module, frame: Frame | None) -> list[Value] | None:
         """What ``with manager as name`` binds: what ``nullcontext`` is given, a generator function
