@@ -17,6 +17,17 @@ OF_PARTS = frozenset({"children", "get_submodule", "modules", "named_children", 
 OF_PARTS |= {"items", "values"}
 
 
+def whole_of(parameter: ast.expr, module: Module, study: Study) -> ast.expr | None:
+    """The sharded model that a path to a parameter leads through: ``model`` of
+    ``model.head.weight``, and of ``block.weight`` in ``for block in model.blocks``."""
+    owner = parameter
+    while isinstance(owner, (ast.Attribute, ast.Subscript)):
+        owner = owner.value
+        if study.traced(owner, module):
+            return owner
+    return next((w for w in wholes(owner, module, study) if study.traced(w, module)), None)
+
+
 def wholes(node: ast.expr, module: Module, study: Study) -> Iterator[ast.expr]:
     """What a name, or an attribute of ``self``, was taken out of as a part, outermost last."""
     seen: set[ast.expr] = set()
@@ -56,7 +67,7 @@ def _given(node: ast.expr, module: Module, study: Study) -> Iterator[ast.expr]:
     """What a name is given here, and an attribute of ``self`` anywhere in its class."""
     for definition in study.defined_by(node, module):
         if definition.kind in {Kind.ASSIGN, Kind.ELEMENT} and definition.value is not None:
-            yield definition.value
+            yield _zipped(definition.value, definition.unpack)
     if not isinstance(node, ast.Attribute):
         return
     cls = _class_around(node, module)
@@ -65,6 +76,15 @@ def _given(node: ast.expr, module: Module, study: Study) -> Iterator[ast.expr]:
         is_same = access_path(stored) == access_path(node) and isinstance(stored.ctx, ast.Store)
         if is_same and isinstance(statement, ast.Assign) and _class_around(stored, module) is cls:
             yield statement.value
+
+
+def _zipped(value: ast.expr, unpack: tuple[int, ...]) -> ast.expr:
+    """``model.blocks`` of ``zip(others, model.blocks)``, for the second name of its loop."""
+    match value:
+        case ast.Call(func=ast.Name(id="zip"), args=given) if unpack:
+            starred = any(isinstance(each, ast.Starred) for each in given)
+            return value if starred or unpack[0] >= len(given) else given[unpack[0]]
+    return value
 
 
 def _class_around(node: ast.AST, module: Module) -> ast.AST | None:

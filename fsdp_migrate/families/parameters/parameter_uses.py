@@ -15,6 +15,7 @@ from itertools import chain
 from fsdp_migrate.analysis.module import Module
 from fsdp_migrate.families.parameters.counted_parameters import is_counted_over_ranks
 from fsdp_migrate.families.parameters.listed_parameters import FLATTENING, ITEMS, MEMBERS
+from fsdp_migrate.families.parameters.other_names import whole_of
 from fsdp_migrate.families.parameters.parameter_loops import (
     AROUND,
     COUNT,
@@ -139,15 +140,13 @@ def _of_models(study: Study, module: Module) -> Iterator[Site]:
             yield from find_numbers(call, method.value, study, module)
     assigned = data_assignments(module.source.tree) if has_data_assignments(module) else ()
     for statement, parameter in assigned:
-        owner = parameter
-        while isinstance(owner, (ast.Attribute, ast.Subscript)) and statement not in found:
-            owner = owner.value
-            if not study.traced(owner, module):
-                continue
+        is_path = isinstance(parameter, (ast.Attribute, ast.Subscript))
+        model = whole_of(parameter, module, study) if is_path and statement not in found else None
+        if model is not None:
             whole = is_gathered(statement, study, module)
             found.add(statement)
             if not whole or not is_discarded(statement, module):
-                yield Site(REPLACED if whole else DATA, module, statement, statement, owner)
+                yield Site(REPLACED if whole else DATA, module, statement, statement, model)
 
 
 def _of_unknown(call: ast.Call, model: ast.expr, study: Study, module: Module) -> Iterator[Site]:

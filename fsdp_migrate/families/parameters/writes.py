@@ -12,6 +12,7 @@ from collections.abc import Iterator
 
 from fsdp_migrate.analysis.flow import access_path
 from fsdp_migrate.analysis.module import Module
+from fsdp_migrate.families.parameters import other_names
 from fsdp_migrate.families.training_loop.gathered_roots import (
     may_be_evaluated,
     may_stay_gathered,
@@ -20,6 +21,7 @@ from fsdp_migrate.families.training_loop.gathered_roots import (
 from fsdp_migrate.families.training_loop.training_before import just_trained
 from fsdp_migrate.families.wrapping.gathered import is_gathered
 from fsdp_migrate.fsdp1.construct import Construct
+from fsdp_migrate.fsdp1.references import enclosing_function
 from fsdp_migrate.fsdp1.site import Site
 from fsdp_migrate.planning.context import Study
 from fsdp_migrate.planning.model import Decision
@@ -128,12 +130,11 @@ def _model(parameter: ast.expr, study: Study, module: Module) -> ast.expr | None
         return None
     if isinstance(parameter, ast.Attribute) and parameter.attr == "grad":
         return None
-    owner: ast.expr = parameter
-    while isinstance(owner, (ast.Attribute, ast.Subscript)):
-        if owner is not parameter and study.traced(owner, module):
-            return owner
-        owner = owner.value
-    return owner if study.traced(owner, module) else None
+    whole = other_names.whole_of(parameter, module, study)
+    here = enclosing_function(module, parameter)
+    if whole is None or enclosing_function(module, whole) is not here:
+        return None  # it has no name here by which it could be resharded
+    return whole
 
 
 def _is_buffer(parameter: ast.expr, study: Study) -> bool:
