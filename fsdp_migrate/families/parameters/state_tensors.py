@@ -118,7 +118,7 @@ def _held(node: ast.expr, study: Study, module: Module, depth: int) -> Iterator[
             yield from _held(inner, study, module, depth)
         case ast.Call(func=function, args=[inner]) if last_name(function) in COPYING:
             yield from _held(inner, study, module, depth)
-        case ast.NamedExpr(value=inner):
+        case ast.NamedExpr(value=inner) | ast.Call(func=ast.Lambda(body=inner)):
             yield from _held(inner, study, module, depth)
         case ast.IfExp(body=body, orelse=orelse):
             yield from _held(body, study, module, depth)
