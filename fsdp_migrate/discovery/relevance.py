@@ -37,7 +37,7 @@ SUPPORT = "fsdp2_support"
 WRAPPED = b"_fsdp_wrapped_module"
 ARGUMENTS = (b"TrainingArguments", b"fsdp")  # of transformers
 STRATEGY = (b"lightning", b"fsdp")  # that Lightning is given by its name
-STRATEGIES = b"FSDPStrategy"  # of Lightning
+STRATEGIES = (b"lightning", b"FSDPStrategy")
 RUNNERS = re.compile(rb"\b(?:Trainer|Fabric)\(")
 PLUGIN = b"FullyShardedDataParallelPlugin"  # of accelerate's
 GUARD = re.compile(rb"[\"']fsdp-migrate FSDP")  # what is left to be migrated
@@ -138,7 +138,8 @@ class _Contents(Mapping[Path, bytes]):
 def _reaches(data: bytes) -> bool:
     """Whether a file could lead to FSDP1 by itself, and not only through other files."""
     guarded = GUARD.search(data) is not None or PLUGIN in data
-    guarded = guarded or all(word in data for word in ARGUMENTS) or STRATEGIES in data
+    guarded = guarded or all(word in data for word in ARGUMENTS)
+    guarded = guarded or all(word in data for word in STRATEGIES)
     guarded = guarded or (all(word in data for word in STRATEGY) and bool(RUNNERS.search(data)))
     return guarded or WRAPPED in data or (PARENT in data and PACKAGE.search(data) is not None)
 
