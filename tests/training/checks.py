@@ -931,6 +931,22 @@ def groups_become_meshes_over_the_same_ranks() -> None:
 
 
 @check
+def an_optimizers_own_state_is_taken_and_that_of_fsdp1_refused() -> None:
+    model = fully_shard(Net())
+    optimizer = torch.optim.Adam(model.parameters())
+    model(torch.randn(2, 3)).sum().backward()
+    optimizer.step()
+    own = optimizer.state_dict()
+    assert support.own_optimizer_state(optimizer, own) is own
+    flat = optimizer.state_dict()
+    flat["state"] = {0: {"step": torch.tensor(1.0), "exp_avg": torch.zeros(41)}}
+    flat["param_groups"][0]["params"] = [0]  # as with use_orig_params=False
+    assert raised(lambda: support.own_optimizer_state(optimizer, flat)) == "ValueError"
+    of_others = torch.optim.Adam(nn.Linear(4, 4).parameters())
+    assert support.own_optimizer_state(of_others, flat) is flat
+
+
+@check
 def a_policy_is_asked_as_fsdp1_asked_it() -> None:
     asked: list[tuple[str, bool, int]] = []
     model = Net()
