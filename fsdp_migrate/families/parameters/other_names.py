@@ -30,17 +30,17 @@ def whole_of(parameter: ast.expr, module: Module, study: Study) -> ast.expr | No
 
 def wholes(node: ast.expr, module: Module, study: Study) -> Iterator[ast.expr]:
     """What a name, or an attribute of ``self``, was taken out of as a part, outermost last."""
-    seen: set[ast.expr] = set()
-    waiting = [node]
-    for each in waiting:
-        if each in seen:
+    seen: set[tuple[ast.expr, bool]] = set()
+    waiting = [(node, False)]
+    for each, is_whole in waiting:
+        if (each, is_whole) in seen:
             continue
-        seen.add(each)
-        if each is not node:
+        seen.add((each, is_whole))
+        if is_whole:  # and not the thing itself by another name, of which a test may have told
             yield each
-        waiting += _inside(each)
+        waiting += [(whole, True) for whole in _inside(each)]
         if isinstance(each, ast.Name) or _is_attribute_of_self(each, module):
-            waiting += _given(each, module, study)
+            waiting += [(given, is_whole) for given in _given(each, module, study)]
 
 
 def _inside(node: ast.expr) -> list[ast.expr]:
