@@ -54,3 +54,17 @@ def test_data_of_other_models_stays(names: str, part: str) -> None:
     _, files = migrate({"train.py": PROGRAM.format(code=code)})
     assert f"{part}.data = {part}.data * 0.5" in files["train.py"]
     assert "FSDP408" not in files["train.py"]
+
+
+@pytest.mark.parametrize("either", ["sharded if flag else plain", "flag and sharded or plain"])
+def test_what_a_test_has_told_to_be_plain_is_no_part(either: str) -> None:
+    source = (
+        "import torch\nfrom torch.distributed.fsdp import FullyShardedDataParallel as FSDP\n\n\n"
+        "def train(net, plain, flag):\n    sharded = FSDP(net)\n"
+        f"    model = {either}\n"
+        "    if isinstance(model, FSDP):\n        model.clip_grad_norm_(1.0)\n"
+        "    else:\n        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)\n"
+    )
+    _, files = migrate({"train.py": source})
+    plain = files["train.py"].rpartition("    else:\n")[2]
+    assert plain == "        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)\n"

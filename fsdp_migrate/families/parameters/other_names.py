@@ -39,6 +39,7 @@ def wholes(node: ast.expr, module: Module, study: Study) -> Iterator[ast.expr]:
         if is_whole:  # and not the thing itself by another name, of which a test may have told
             yield each
         waiting += [(whole, True) for whole in _inside(each)]
+        waiting += [(either, is_whole) for either in _either(each)]
         if isinstance(each, ast.Name) or _is_attribute_of_self(each, module):
             waiting += [(given, is_whole) for given in _given(each, module, study)]
 
@@ -48,14 +49,20 @@ def _inside(node: ast.expr) -> list[ast.expr]:
     match node:
         case ast.Attribute(value=owner) | ast.Subscript(value=owner):
             return [owner]
-        case ast.IfExp(body=one, orelse=other):
-            return [one, other]
-        case ast.BoolOp(values=given):
-            return given
         case ast.Call(func=ast.Name(id=name), args=given) if name in LISTING:
             return given
         case ast.Call(func=ast.Attribute(value=owner, attr=name)) if name in OF_PARTS:
             return [owner]
+    return []
+
+
+def _either(node: ast.expr) -> list[ast.expr]:
+    """What an expression may be, one or the other."""
+    match node:
+        case ast.IfExp(body=one, orelse=other):
+            return [one, other]
+        case ast.BoolOp(values=given):
+            return given
     return []
 
 
