@@ -5,6 +5,7 @@ from fsdp_migrate.families.parameters import (
     optimized_models,
     parameter_owners,
     plain_states,
+    shaped_steps,
 )
 from fsdp_migrate.fsdp1.site import Site
 from fsdp_migrate.planning.context import Study
@@ -19,10 +20,12 @@ RULE = Rule(
         "optimizer without DTensors",
         "optimizer of another package",
         "plain tensor of a parameter's shape",
+        "own optimizer that goes by shapes",
     ),
     finders=(
         Finder(30, failing_optimizers.find_failing_optimizers),
         Finder(31, plain_states.find_plain_states),
+        Finder(32, shaped_steps.find_shaped_steps),
     ),
 )
 
@@ -30,6 +33,11 @@ RULE = Rule(
 UNKNOWN = (
     "FSDP1 gave this optimizer flat pieces, and now it gets DTensors of the whole shape: whether "
     "its step takes them, and trains the same where it goes by shapes, is not known"
+)
+
+SHAPED = (
+    "FSDP1 gave this optimizer flat pieces, and now it gets DTensors of the whole shape: its step "
+    "goes by `{}`, and trains otherwise or fails"
 )
 
 
@@ -46,6 +54,11 @@ def decide(site: Site, study: Study) -> Decision:
     if site.construct == failing_optimizers.STRANGE:
         message = "kept: another package's"
         return study.kept_as_is(site, RULE.code, message, models=models, review=UNKNOWN)
+    if site.construct == shaped_steps.SHAPED:
+        review = SHAPED.format(shaped_steps.shown(site, study))
+        return study.kept_as_is(
+            site, RULE.code, "kept: goes by shapes", models=models, review=review
+        )
     reason = "LBFGS flattens parameters, which fails on sharded ones of the whole shape"
     if site.construct == failing_optimizers.UNSUPPORTED:
         reason = "the first step of this optimizer fails on sharded parameters"
