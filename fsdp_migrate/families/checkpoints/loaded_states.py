@@ -10,6 +10,7 @@ from fsdp_migrate.families.wrapping import offloading
 from fsdp_migrate.fsdp1.references import enclosing_function
 from fsdp_migrate.planning.context import Study
 from fsdp_migrate.planning.model import Constructor
+from fsdp_migrate.syntax import conditions
 from fsdp_migrate.syntax.trees import FUNCTIONS, LOOPS
 
 GROUP = "init_process_group"
@@ -50,7 +51,16 @@ def is_read_again(state: ast.expr, load: ast.Call, module: Module) -> bool:
         if name.id == state.id
         and isinstance(name.ctx, ast.Load)
         and enclosing_function(module, name) is function
+        and not _is_in_another_branch(name, load, module)
     )
+
+
+def _is_in_another_branch(node: ast.AST, than: ast.AST, module: Module) -> bool:
+    """Whether one ``if`` has the two on its two sides."""
+    function = enclosing_function(module, than)
+    held = dict(conditions.around(than, module.table, function))
+    others = conditions.around(node, module.table, function)
+    return any(held.get(test, holds) is not holds for test, holds in others)
 
 
 def _is_of_another_key(name: ast.Name, key: object, module: Module) -> bool:

@@ -152,7 +152,8 @@ def _uses(name: str, study: Study, module: Module, *, all_of_them: bool = False)
 
 
 def _use(call: ast.Call, optimizer: ast.expr, module: Module, study: Study) -> Use:
-    models = parameter_owners.models_of_optimizer(optimizer, study, module)
+    held = parameter_owners.models_of_optimizer(optimizer, study, module)
+    models = parameter_owners.met_at(optimizer, held, module, study)
     model = parameter_owners.model_of(optimizer, study, module) if models else None
     return Use(call, optimizer, model or _beside(optimizer, models, module, study), models)
 

@@ -157,13 +157,13 @@ def _home(node: ast.AST, path: str, module: Module) -> ast.AST | None:
 def models_concerned(site: Site, study: Study) -> frozenset[Constructor]:
     """The models whose parameters a site handles: directly, through an optimizer, in a list, or
     one by one."""
-    return frozenset(c for c in _models_of(site, study) if not _is_apart(c, site, study))
+    return met_at(site.subject, _models_of(site, study), site.module, study)
 
 
 def is_apart(site: Site, study: Study) -> bool:
     """Whether settings keep the parameters of all models that a site may handle from it."""
     found = _models_of(site, study)
-    return bool(found) and all(_is_apart(each, site, study) for each in found)
+    return bool(found) and not met_at(site.subject, found, site.module, study)
 
 
 def _models_of(site: Site, study: Study) -> frozenset[Constructor]:
@@ -176,9 +176,14 @@ def _models_of(site: Site, study: Study) -> frozenset[Constructor]:
     return found.union(*(models_of_list(each, study, where) for each, where in lists))
 
 
-def _is_apart(constructor: Constructor, site: Site, study: Study) -> bool:
-    made = constructor.node, constructor.module
-    return study.narrowing.is_never_met(*made, site.subject, site.module)
+def met_at(
+    node: ast.expr, models: Iterable[Constructor], module: Module, study: Study
+) -> frozenset[Constructor]:
+    """The models among some that settings do not keep from a place: ``if args.fsdp`` made them, and
+    the place is not in its ``else``."""
+    return frozenset(
+        c for c in models if not study.narrowing.is_never_met(c.node, c.module, node, module)
+    )
 
 
 def models_of_optimizer(
