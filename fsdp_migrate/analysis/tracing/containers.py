@@ -38,6 +38,8 @@ CONTAINERS = frozenset(
     )
 )
 MODULE_DICTS = frozenset({"torch.nn.ModuleDict", "torch.nn.modules.container.ModuleDict"})
+# Bases of classes that say nothing of what they are.
+NO_MODULES = frozenset({"abc.ABC", "builtins.object", "typing.Generic", "typing.Protocol"})
 UNITS = f"{fsdp1.FSDP}.fsdp_modules"  # gives FSDP1 models
 DICTS = MODULE_DICTS | {"builtins.dict", "collections.OrderedDict", "collections.defaultdict"}
 
@@ -65,7 +67,7 @@ class Containers:
         assert definition.value is not None
         result: list[Value] = []
         for value in self.evaluate(definition.value, module, frame):
-            found = self._if_models(self._contents(value, definition.unpack))
+            found = self._if_followed(self._contents(value, definition.unpack))
             if found is None and not definition.unpack:
                 found = self._listed(value)
             result += (
@@ -89,6 +91,25 @@ class Containers:
         """
         found = [v for v in elements if not (isinstance(v, Constant) and v.value is None)]
         return found if found and all(map(self._is_wrapped, found)) else None
+
+    def _if_followed(self, elements: Iterable[Value]) -> list[Value] | None:
+        """The elements of a container of FSDP1 models alone, or of objects of the project's own
+        classes that are no modules, which nothing wraps; else None."""
+        found = list(elements)
+        return found if found and all(map(self._is_own, found)) else self._if_models(found)
+
+    def _is_own(self, value: Value) -> bool:
+        """Whether a value is an object of a class of the project's, all of whose bases are."""
+        if not isinstance(value, Made) or not isinstance(value.callee, Class):
+            return False
+        return all(
+            isinstance(base, Class) or getattr(base, "name", "") in NO_MODULES
+            for cls in self.classes.lineage(value.callee)
+            for written in cls.node.bases
+            for base in self.evaluate(
+                written.value if isinstance(written, ast.Subscript) else written, cls.module
+            )
+        )
 
     def unpacked_models(self, iterated: Value) -> list[Value] | None:
         """What iterating over a container of FSDP1 models may give; None of other containers."""
@@ -236,7 +257,7 @@ class Containers:
         """What the elements of a container of FSDP1 models may be; None for other containers."""
         if isinstance(node.slice, ast.Slice):
             return None
-        return self._if_models((*self._contents(container, ()), *self._entered(container)))
+        return self._if_followed((*self._contents(container, ()), *self._entered(container)))
 
     def _placed(self, node: ast.Subscript, container: Value) -> list[Value] | None:
         """What stands at a place of a tuple, which nobody changes, as of a list that is written
