@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
+from typing import TypeGuard
 
 from fsdp_migrate.analysis.module import Module
 from fsdp_migrate.fsdp1.construct import Construct
 from fsdp_migrate.fsdp1.site import Site
+from fsdp_migrate.fsdp1.unwrapping import INNER
 from fsdp_migrate.planning.context import Study
 from fsdp_migrate.syntax.expressions import given_arguments
 
@@ -40,7 +42,8 @@ def find_copied_models(study: Study, module: Module) -> Iterator[Site]:
     """Sites for calls that copy an FSDP model, or write one to a file as it is."""
     for call, construct in copying_calls(study, module):
         for given in _given(call):
-            if study.traced(given, module):
+            whole = given.value if _is_inside(given) else given
+            if study.traced(given, module) or study.traced(whole, module):
                 yield Site(construct, module, call, call, given)
                 break
 
@@ -54,6 +57,11 @@ def copying_calls(study: Study, module: Module) -> Iterator[tuple[ast.Call, Cons
             yield call, COPY
         elif names & PICKLERS:
             yield call, PICKLE
+
+
+def _is_inside(node: ast.expr) -> TypeGuard[ast.Attribute]:
+    """``model.module``, which is the sharded model itself in FSDP2."""
+    return isinstance(node, ast.Attribute) and node.attr in INNER
 
 
 def _given(call: ast.Call) -> Iterator[ast.expr]:

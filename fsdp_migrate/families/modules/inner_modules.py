@@ -9,6 +9,7 @@ from fsdp_migrate.analysis.flow import access_path
 from fsdp_migrate.analysis.module import Module
 from fsdp_migrate.analysis.values import Class, Made
 from fsdp_migrate.families.checkpoints import pretrained, state_dict_settings
+from fsdp_migrate.families.wrapping.gathered import is_gathered
 from fsdp_migrate.fsdp1 import inner_questions, unwrapping
 from fsdp_migrate.fsdp1.site import Site
 from fsdp_migrate.planning.context import Study
@@ -41,7 +42,7 @@ def decide_inner_module(site: Site, study: Study) -> Decision:
     states = list(_inner_states(site, study))
     loads = [method for method in states if _takes_whole_tensors(*method)]
     taken = len(states) > len(loads) or _is_saved_by_diffusers(site, study)
-    if found.certain and taken:
+    if found.certain and taken and not is_gathered(site.node, study, site.module):
         return study.left(
             site,
             RULE,
