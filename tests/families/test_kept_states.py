@@ -183,3 +183,20 @@ def run(net, loader):
 def test_what_is_put_under_a_key_is_kept_with_the_rest(use: str, key: str, kept: bool) -> None:
     source = PUT_IN.replace("USE", use).replace('state["optimizer"]', f"state[{key}]")
     assert ("deepcopy(get_optimizer_state_dict(" in rewritten(source)) is kept
+
+
+@pytest.mark.parametrize(
+    ("use", "kept"),
+    [
+        ("optimizer.step()\n    print(state)", True),
+        ("torch.save(state, 'state.pt')", False),
+    ],
+)
+@pytest.mark.parametrize("made", ["dict(epoch=0, optimizer=MADE)", 'dict({"optimizer": MADE})'])
+def test_a_dictionary_that_is_called_for_holds_it_as_one_that_is_written(
+    made: str, use: str, kept: bool
+) -> None:
+    source = PUT_IN.replace("USE", use).replace('state["optimizer"] = ', "state = ")
+    asked = "FSDP.optim_state_dict(model, optimizer)"
+    source = source.replace(asked, made.replace("MADE", asked))
+    assert ("deepcopy(" in rewritten(source)) is kept

@@ -107,7 +107,9 @@ def _holder(node: ast.AST, module: Module, study: Study) -> ast.AST | None:
         return parent
     if _is_same_tensor(parent, node):
         return parent
-    if isinstance(parent, ast.Call) and node in parent.args:
+    if isinstance(parent, ast.keyword):  # dict(model=state)
+        node, parent = parent, module.table.parents[parent]
+    if isinstance(parent, ast.Call) and node in (*parent.args, *parent.keywords):
         called = study.values(parent.func, module)
         return (
             parent if any(isinstance(v, External) and v.name in SHALLOW for v in called) else None
