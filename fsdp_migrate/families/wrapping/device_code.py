@@ -26,9 +26,27 @@ BUILTINS = frozenset({"int", "len", "str"})
 
 
 def type_code(plan: ShardPlan, study: Study) -> Code:
-    """The type of the device: a literal, or ``device.type``."""
+    """The type of the device: a literal, one of two, or ``device.type``."""
     kind = _literal(plan, study)
-    return code('"{k}"', k=kind) if kind else code("{d}.type", d=_device(plan, study))
+    if kind:
+        return code('"{k}"', k=kind)
+    return _one_of_two(plan, study) or code("{d}.type", d=_device(plan, study))
+
+
+def _one_of_two(plan: ShardPlan, study: Study) -> Code | None:
+    """``"cuda" if torch.cuda.is_available() else "cpu"``, where ``device_id`` is written so."""
+    node, module = plan.constructor.arguments.get("device_id"), plan.constructor.module
+    match node:
+        case ast.Call(args=[ast.IfExp() as chosen], keywords=[]) if _is_device_call(
+            node, module, study
+        ):
+            node = chosen
+    if not isinstance(node, ast.IfExp) or _is_to_be_chosen(plan, study):
+        return None
+    kinds = [devices.read_value(n, module, study).certain for n in (node.body, node.orelse)]
+    if not all(kinds) or _does_more(node, module, study):
+        return None
+    return code('"{a}" if {t} else "{b}"', a=kinds[0], t=node.test, b=kinds[1])
 
 
 def count_code(plan: ShardPlan, study: Study) -> Code:
