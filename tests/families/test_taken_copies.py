@@ -94,6 +94,23 @@ def test_what_fsdp1_saw_late_is_marked(statement: str) -> None:
     assert LATE in found
 
 
+def test_it_is_done_and_said_once_where_nothing_runs_in_between() -> None:
+    """``store`` and ``copy_to`` in a row, and ``restore`` behind an evaluation."""
+    lines = ["own.store(model.parameters())", "own.restore(model.parameters())"]
+    behind = "evaluate(model, batch)\n        own.restore(model.parameters())"
+    row = "\n        ".join(lines)
+    assert after(row).count(RESHARDED) == 1
+    assert after(f"{row}\n        {behind}").count(RESHARDED) == 2
+    assert after(f"{row}\n        {behind}").count(LATE) == 1
+
+
+@pytest.mark.parametrize("average", ["k.lerp_(p, 0.1)", "k.sub_(0.1 * (k - p))"])
+def test_what_is_written_to_is_not_what_stands_beside_it(average: str) -> None:
+    """FSDP1 could not do this either where parameters were whole: they had other shapes."""
+    loop = f"for k, p in zip(kept, model.parameters()):\n            {average}"
+    assert LATE not in after(f"average.update(lambda params: params)\n        {loop}")
+
+
 @pytest.mark.parametrize("statement", [*COPIED, *CHANGED])
 def test_after_a_step_parameters_are_sharded(statement: str) -> None:
     assert LATE not in after(statement, "pass")

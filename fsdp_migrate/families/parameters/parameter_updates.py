@@ -100,6 +100,7 @@ def decide_update(site: Site, study: Study) -> Decision:
             return study.rewritten(site, RULE, message, models=models, review=mixed)
         return study.kept_as_is(site, RULE, message, models=models)
     changed = [sharded(m, site.module, study) for m in models_changed(site.expression, site.module)]
+    written = frozenset(model for found in changed for model in found)
     review = ""
     of_each = [sharded(m, site.module, study) for m in looped.values()]
     alike = any(a & b for a, b in itertools.combinations(of_each, 2))  # which of them is trained?
@@ -107,7 +108,7 @@ def decide_update(site: Site, study: Study) -> Decision:
         pass
     elif alike or any(found and found.isdisjoint(trained_models(study)) for found in changed):
         review = STALE
-    elif may_be_evaluated(frozenset().union(*changed), study) and not _was_trained(site, study):
+    elif written and may_be_evaluated(written, study) and not _was_trained(site, study):
         review = LATE
     review = "; ".join(filter(None, (review, mixed)))
     return resharded_first(site, looped.values(), study, RULE, models=models, review=review)

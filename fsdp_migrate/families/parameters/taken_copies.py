@@ -43,7 +43,7 @@ from fsdp_migrate.fsdp1.site import Site
 from fsdp_migrate.planning.context import Study
 from fsdp_migrate.planning.model import Decision
 from fsdp_migrate.syntax.expressions import given_arguments, last_name, names_in
-from fsdp_migrate.syntax.trees import walk
+from fsdp_migrate.syntax.trees import position, walk
 
 RULE = "FSDP408"
 
@@ -95,8 +95,11 @@ def _use(node: ast.expr, study: Study, module: Module, depth: int) -> Construct 
     if loop is not None:
         target, region, whole = loop
         names = names_in(target)
-        if changes_in_place(names, region):
-            return None if isinstance(whole, ast.stmt) and depth == DEEPEST else CHANGED
+        says_so = isinstance(whole, ast.stmt) and depth == DEEPEST
+        if says_so and changes_in_place(names, region):
+            return None
+        if changes_in_place(_taken_by(target, node, module), region):
+            return CHANGED
         calls = [n for part in region for n in walk(part) if isinstance(n, ast.Call)]
         taken = any(last_name(n.func) in COPYING and names & names_in(n) for n in calls)
         shards = taken or value_reads.needs_shards(names, region, study, module)
@@ -107,6 +110,17 @@ def _use(node: ast.expr, study: Study, module: Module, depth: int) -> Construct 
         return COPIED if shards else None
     call = _call_given(node, module)
     return _of_call(call, node, study, module, depth) if call is not None else None
+
+
+def _taken_by(target: ast.expr, node: ast.expr, module: Module) -> set[str]:
+    """The variables of a loop that get elements of a list: ``p`` for ``params`` of ``for q, p in
+    zip(shadow, params)``."""
+    match module.table.parents[node], target:
+        case (ast.Call(func=ast.Name(id="zip"), args=given), ast.Tuple(elts=targets)) if (
+            len(given) == len(targets) and node in given
+        ):
+            return names_in(targets[given.index(node)])
+    return names_in(target)
 
 
 def _needed_in(call: ast.Call, names: set[str], study: Study, module: Module) -> bool:
@@ -202,8 +216,28 @@ def _in_function(
 
 
 def decide_taken_copy(site: Site, study: Study) -> Decision:
-    """Reshard the model before its parameters are taken."""
+    """Reshard the model before its parameters are taken, unless it was just done; what is written
+    after an evaluation is told of once in a function."""
     models = sharded(site.subject, site.module, study)
+    earlier = list(_earlier(site, study))
     late = site.construct == CHANGED and may_be_evaluated(models, study)
-    review = LATE if late else ""
+    told = any(each.construct == CHANGED for each in earlier)
+    review = LATE if late and not told else ""
+    done = {each.statement for each in earlier}
+    if site.construct == CHANGED and just_trained(site.statement, study, site.module, done):
+        message = "kept, it was resharded before"
+        return study.kept_as_is(site, RULE, message, models=models, review=review)
     return resharded_first(site, [site.subject], study, RULE, models=models, review=review)
+
+
+def _earlier(site: Site, study: Study) -> Iterator[Site]:
+    """The sites above one in its function where parameters of the same model are taken."""
+    function = enclosing_function(site.module, site.node)
+    for each in study.found[0] if study.found is not None else ():
+        if each.construct not in {COPIED, CHANGED} or each.module is not site.module:
+            continue
+        if position(each.node) >= position(site.node):
+            continue
+        is_here = enclosing_function(each.module, each.node) is function
+        if is_here and ast.unparse(each.subject) == ast.unparse(site.subject):
+            yield each
