@@ -19,6 +19,8 @@ from fsdp_migrate.families.checkpoints.state_options import state_options
 from fsdp_migrate.families.checkpoints.state_owners import sharded_inside
 from fsdp_migrate.families.modules import unseen_models
 from fsdp_migrate.families.wrapping import gathered, meshes, strategies
+from fsdp_migrate.families.wrapping.own_names import wrapped_by_now
+from fsdp_migrate.families.wrapping.sharded_parts import sharded_parts
 from fsdp_migrate.fsdp1 import declared
 from fsdp_migrate.fsdp1.site import Site
 from fsdp_migrate.planning.context import Study
@@ -38,6 +40,10 @@ RULE = Rule(
 )
 
 STATE, COPY = "a state that may hold the parameters", Form("a copy of the state")
+IN_PIECES = (
+    "FSDP1 gave this rank's pieces of the parameters that are in no unit inside, since the module "
+    "was asked that is in its wrapper, and not the model; now all of them are whole"
+)
 APART = "a state with copies of what is sharded alone"  # FSDP1's held the very buffers
 
 
@@ -126,6 +132,14 @@ def _of_model(site: Site, study: Study) -> Decision:
 
 
 def _said(site: Site, study: Study) -> str:
+    asked = site.subject, site.module, study
+    inside = not study.traced(site.subject, site.module) and not sharded_parts(*asked)
+    if (
+        inside
+        and wrapped_by_now(*asked)
+        and not gathered.is_gathered(site.node, study, site.module)
+    ):
+        return IN_PIECES
     return compiled_models.said_of_names(site.subject, site.module, study)
 
 

@@ -10,7 +10,7 @@ import ast
 from fsdp_migrate.analysis.flow import access_path
 from fsdp_migrate.analysis.module import Module
 from fsdp_migrate.analysis.values import Class, Made
-from fsdp_migrate.families.wrapping.enclosing_models import class_of
+from fsdp_migrate.families.wrapping.own_names import is_wrapped_before
 from fsdp_migrate.families.wrapping.stored_models import is_module, may_shard
 from fsdp_migrate.families.wrapping.wrapped_modules import INNER
 from fsdp_migrate.fsdp1.api import FSDP, canonical
@@ -98,31 +98,11 @@ def wrapper_of(node: ast.expr, study: Study, module: Module) -> ast.expr | None:
                 if study.traced(wrapper, module):
                     return wrapper
     path = access_path(node)
-    for constructor in study.constructors.values() if path else ():
+    if path is None:
+        return None
+    for constructor in study.constructors.values():
         if constructor.module is module and constructor.has_module and not constructor.keeps_class:
             same = access_path(constructor.wrapped) == path
-            if same and _is_wrapped_before(node, constructor, module):
+            if same and is_wrapped_before(node, constructor.call, path, module):
                 return constructor.call
     return None
-
-
-def _is_wrapped_before(node: ast.expr, constructor: Constructor, module: Module) -> bool:
-    """Whether ``node`` is what a constructor above was given: of the same definitions, or an
-    attribute that a method of the same class wraps first of all."""
-    wrapped = constructor.wrapped
-    here, there = (enclosing_function(module, each) for each in (node, wrapped))
-    if here is there:
-        first, second = definitions(node, module), definitions(wrapped, module)
-        return bool(first) and first == second and _is_above(constructor.call, node)
-    of_self = (access_path(node) or "").startswith("self.")
-    owner, other = class_of(node, module), class_of(wrapped, module)
-    if not of_self or owner is None or other is None or owner.node is not other.node:
-        return False
-    return getattr(there, "name", "") == "__init__"
-
-
-def _is_above(call: ast.Call, node: ast.expr) -> bool:
-    return (call.end_lineno or call.lineno, call.end_col_offset or 0) <= (
-        node.lineno,
-        node.col_offset,
-    )

@@ -16,6 +16,7 @@ from fsdp_migrate.analysis.module import Module
 from fsdp_migrate.analysis.tracing import configured
 from fsdp_migrate.analysis.values import Computed, Made, Unknown, Value
 from fsdp_migrate.families.training_loop.later_wraps import later_wraps
+from fsdp_migrate.families.wrapping.own_names import wrapped_by_now
 from fsdp_migrate.families.wrapping.sharded_parts import sharded_parts
 from fsdp_migrate.fsdp1 import model_values, possible_models, unfollowed
 from fsdp_migrate.fsdp1.construct import Construct
@@ -71,7 +72,8 @@ def _find(name: str, construct: Construct, study: Study, module: Module) -> Iter
         known = model_values.models(study.values(node, module), study.tracer)
         if known or _is_asked_about(attribute, module) or _is_wrapped_later(node, module, study):
             continue
-        if construct != INNER and sharded_parts(node, module, study):
+        inside = sharded_parts(node, module, study) or wrapped_by_now(node, module, study)
+        if construct != INNER and inside:
             continue  # a site already
         if may_be_anything(node, module, study):
             called = module.table.parents[attribute]

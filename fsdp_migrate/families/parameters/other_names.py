@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from fsdp_migrate.analysis.flow import access_path
 from fsdp_migrate.analysis.module import Module
 from fsdp_migrate.analysis.tracing.functions import is_self
+from fsdp_migrate.families.wrapping.own_names import wrapped_by_now
 from fsdp_migrate.planning.context import Study
 from fsdp_migrate.syntax.scopes import Kind
 
@@ -23,7 +24,7 @@ def whole_of(parameter: ast.expr, module: Module, study: Study) -> ast.expr | No
     owner = parameter
     while isinstance(owner, (ast.Attribute, ast.Subscript)):
         owner = owner.value
-        if study.traced(owner, module):
+        if study.traced(owner, module) or wrapped_by_now(owner, module, study):
             return owner
     return next((w for w in wholes(owner, module, study) if study.traced(w, module)), None)
 

@@ -9,6 +9,7 @@ import ast
 from fsdp_migrate.analysis.module import Module
 from fsdp_migrate.analysis.tracing.functions import class_of_method
 from fsdp_migrate.analysis.values import Class
+from fsdp_migrate.families.wrapping.own_names import wrapped_by_now
 from fsdp_migrate.families.wrapping.stored_models import is_module, may_shard
 from fsdp_migrate.fsdp1.references import enclosing_function
 from fsdp_migrate.fsdp1.unwrapping import INNER
@@ -59,6 +60,8 @@ def _called_on(method: Method, cls: Class, study: Study) -> frozenset[Constructo
             if study.traced(receiver, module):
                 models = study.models(receiver, module).constructors
                 found.update(c for c in models if may_shard(c, cls, study))
+            elif wrapped := wrapped_by_now(receiver, module, study):
+                found.update(c for c in wrapped if may_shard(c, cls, study))
             elif isinstance(receiver, ast.Name) and _is_own(receiver, module, cls, study):
                 found |= models_of_self(receiver, module, study)
     return frozenset(found)

@@ -22,6 +22,7 @@ from fsdp_migrate.families.training_loop import early_optimizers
 from fsdp_migrate.families.training_loop.later_wraps import wrapping_constructors
 from fsdp_migrate.families.wrapping import enclosing_models
 from fsdp_migrate.families.wrapping.gathered import is_gathered
+from fsdp_migrate.families.wrapping.own_names import wrapped_by_now
 from fsdp_migrate.families.wrapping.sharded_parts import sharded_parts
 from fsdp_migrate.fsdp1.references import enclosing_function
 from fsdp_migrate.fsdp1.site import Site
@@ -90,8 +91,9 @@ def owner_of_groups(node: ast.AST) -> ast.expr | None:
 
 def sharded(model: ast.expr, module: Module, study: Study) -> frozenset[Constructor]:
     """Who shards what a model's ``parameters()`` gives: its own constructors, those of the parts
-    of a module that is not sharded itself, or those of ``self`` in a method of a sharded one, and
-    of a part that a loop goes over; of a list, those of its models."""
+    of a module that is not sharded itself, or those of ``self`` in a method of a sharded one, of
+    what was wrapped by the name that it had, and of a part that a loop goes over; of a list, those
+    of its models."""
     if study.traced(model, module):
         return study.models(model, module).constructors or study.every_constructor
     parts = sharded_parts(model, module, study).constructors
@@ -99,6 +101,7 @@ def sharded(model: ast.expr, module: Module, study: Study) -> frozenset[Construc
         parts
         or models_of_self(model, module, study)
         or early_optimizers.models_of_each(model, module, study)
+        or wrapped_by_now(model, module, study)
     )
     wholes = () if own else (*looped_over(model, module, study), *kept_of(model, module, study))
     for whole in wholes:
