@@ -651,6 +651,40 @@ def test_in_front_of_the_sharding_its_flag_is_asked(flag: str, guard: str) -> No
     assert guard in after.split("def train")[1].split("optimizer = ")[0]
 
 
+IN_ANOTHER = """\
+def wrap(model, settings, count):
+    if settings.kind == "none":
+        return model
+    {inside}
+    if not count:
+        return model
+    return FSDP(model, use_orig_params=True)
+
+
+def train(net, args, steps, watch):
+    optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+    watch(optimizer)
+    if args.distributed:
+        net = wrap(net, args.parallel, {given})
+    for step in range(steps):
+        net(step).backward()
+        optimizer.step()
+"""
+ASKED_IN = {
+    "a parameter": ("pass", "args.count", " and args.count"),
+    "a parameter that is bound anew": ("count = len(count)", "args.count", ""),
+    "a call": ("pass", "args.count()", ""),
+}
+
+
+@pytest.mark.parametrize(("inside", "given", "count"), ASKED_IN.values(), ids=ASKED_IN)
+def test_the_flag_of_a_function_is_asked_by_its_caller(inside: str, given: str, count: str) -> None:
+    """What cannot be asked there is left out: the program stops rather than trains wrongly."""
+    _, after = partially(HEAD + IN_ANOTHER.format(inside=inside, given=given))
+    asked = f"    if args.distributed and args.parallel.kind != 'none'{count}:\n        {STOPS}"
+    assert asked in after.split("def train")[1].split("optimizer = ")[0]
+
+
 EITHER = """\
 from torch.nn.parallel import DistributedDataParallel as DDP
 
