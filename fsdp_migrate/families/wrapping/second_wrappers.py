@@ -83,7 +83,11 @@ def _wrapped_before(constructor: Constructor, study: Study) -> tuple[Constructor
         return ()
     models = study.models(constructor.wrapped, constructor.module)
     inner = models.constructors
-    if not models.certain or constructor in inner or inner & study.wrapping.constructors:
+    if isinstance(constructor.wrapped, ast.Attribute) and _is_spare(constructor):
+        inner -= {constructor}  # what an attribute is afterwards counts among what it may be
+    if not inner or not models.certain or constructor in inner:
+        return ()
+    if inner & study.wrapping.constructors:
         return ()
     if any(c.defined_by is not None or c.choice is not None for c in inner):
         return ()
