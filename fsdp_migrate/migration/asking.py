@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from packaging.version import Version
 
-from fsdp_migrate.families.checkpoints import other_wrappers
+from fsdp_migrate.families.checkpoints import other_wrappers, pretrained
 from fsdp_migrate.families.modules import own_classes, process_groups
 from fsdp_migrate.families.names import silent_fallbacks
 from fsdp_migrate.families.subclasses import staying_classes, subclass_methods
@@ -159,6 +159,8 @@ def _of_look_alikes(site: Site, study: Study) -> Decision | None:
         return None
     if own and _is_a_plain_no_sync(site):
         return None  # no_sync_of_any enters that of any other model
+    if own and (kept := _kept_for_any(site, study)) is not None:
+        return kept
     has_it = f", where {name} is another" if not all(map(fsdp1.is_alike, named)) else ""
     ends = own and name in fsdp1.ONLY_MODELS and isinstance(site.reference, ast.Attribute)
     ends = ends and not silent_fallbacks.is_passed_over(site.attribute, site.module, study)
@@ -170,6 +172,19 @@ def _of_look_alikes(site: Site, study: Study) -> Decision | None:
         models=constructors,
         quiet=not ends,
     )
+
+
+def _kept_for_any(site: Site, study: Study) -> Decision | None:
+    """The answer for an FSDP model, if it leaves a call as it stands: for any other as well."""
+    call, name = site.node, site.construct.attribute
+    if name != "save_pretrained" or not isinstance(call, ast.Call):
+        return None
+    if not pretrained.is_given_state(call, site.module):
+        return None
+    rule = study.registry.rule_for(site.construct)
+    decision = rule.decide(site, study)
+    changes = any(not isinstance(edit, Mark) for edit in decision.edits)
+    return None if changes or decision.outcome is Outcome.LEFT else decision
 
 
 def _is_a_plain_no_sync(site: Site) -> bool:

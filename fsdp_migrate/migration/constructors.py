@@ -10,7 +10,13 @@ from packaging.version import Version
 
 from fsdp_migrate.configurations import lightning_calls, plugin_calls
 from fsdp_migrate.families.subclasses import forwarding_subclasses
-from fsdp_migrate.families.wrapping import dictionary_entries, refused_modules, run_time
+from fsdp_migrate.families.wrapping import (
+    dictionary_entries,
+    enclosing_models,
+    refused_modules,
+    run_time,
+    second_wrappers,
+)
 from fsdp_migrate.fsdp1 import api as fsdp1
 from fsdp_migrate.fsdp1.construct import Construct
 from fsdp_migrate.fsdp1.site import Site
@@ -27,6 +33,9 @@ from fsdp_migrate.syntax.kinds import present
 def decide(site: Site, study: Study) -> list[Decision]:
     """Decide a constructor together with its arguments: all of them or none."""
     constructor = study.constructors[site.node]
+    if constructor in study.second_wrappers:
+        review = enclosing_models.casts_more(constructor, study)
+        return second_wrappers.decide(site, study, review=review)
     if forwarding_subclasses.is_subclass(site):
         if site.node not in study.run_time:
             study.unwritten.append(constructor)
@@ -120,7 +129,8 @@ def is_inside(site: Site, study: Study) -> bool:
         if parent is child:
             continue
         constructor = study.constructors.get(parent)
-        if constructor is not None and not constructor.problem and parent not in study.run_time:
+        written = parent not in study.run_time or constructor in study.second_wrappers
+        if constructor is not None and not constructor.problem and written:
             made = (
                 isinstance(child, ast.keyword) and child.arg is None
             )  # by a function, which stays

@@ -14,6 +14,7 @@ from fsdp_migrate.families.wrapping import (
     keyword_dictionaries,
     known_contexts,
     returned_dictionaries,
+    second_wrappers,
     taken_entries,
     wrap_contexts,
 )
@@ -53,9 +54,7 @@ def find(study: Study) -> tuple[list[Site], set[ast.AST]]:
         elif forwarding_subclasses.is_subclass(site) and not is_unsure(site, study):
             forwarding_subclasses.register(site, study)
     found = wrap_contexts.register_contexts(found, study)
-    keyword_dictionaries.register(study)
-    returned_dictionaries.register(study)
-    taken_entries.register(study)
+    _register_arguments(study)
     if not known:
         named = [s for m in study.project.modules for s in string_references.find(study, m)]
         uses_fsdp1 = bool(found or study.outdated) or references.is_imported(study.project)
@@ -98,6 +97,14 @@ def find(study: Study) -> tuple[list[Site], set[ast.AST]]:
         if branch is not None and not _builds_models(branch, study):
             study.branches.append(branch)
     return found, used
+
+
+def _register_arguments(study: Study) -> None:
+    """What constructors are given from elsewhere, and what that says of them."""
+    keyword_dictionaries.register(study)
+    returned_dictionaries.register(study)
+    taken_entries.register(study)
+    second_wrappers.register(study)
 
 
 def _without_needless_doubt(found: list[Site]) -> list[Site]:

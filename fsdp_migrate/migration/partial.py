@@ -11,12 +11,10 @@ import textwrap
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
-from fsdp_migrate.families.checkpoints import compiled_models
 from fsdp_migrate.families.wrapping import vocabulary, wrap_contexts
-from fsdp_migrate.fsdp1.api import FLAT_FIELDS, PACKAGE
 from fsdp_migrate.fsdp1.construct import Construct, ConstructKind
 from fsdp_migrate.fsdp1.site import Site
-from fsdp_migrate.migration import caught, guard_place
+from fsdp_migrate.migration import caught, guard_place, guard_tests
 from fsdp_migrate.planning.context import Study
 from fsdp_migrate.planning.edits import Code, Edit, Insert, Mark, code, join
 from fsdp_migrate.planning.model import Decision, Guard
@@ -28,7 +26,6 @@ from fsdp_migrate.syntax import guards
 MAKERS = frozenset(
     {ConstructKind.PARTIAL, ConstructKind.CLASS, ConstructKind.VALUE, ConstructKind.IMPORT}
 )
-TENSOR = "torch.distributed.tensor"
 TEST = "test"  # the hole of a guard's condition
 
 
@@ -93,31 +90,14 @@ def _edits(
     raises = code("{r}", r=text)
     proposal = study.proposal()
     conditions = [*place.conditions]
-    if (named := _sharded_class(site, study)) is not None:
-        sharded = proposal.name(module, *named, statement)
-        conditions.append(code(f"isinstance({{m}}, {sharded})", m=site.subject))
+    if (test := guard_tests.test_of(decision, statement, study, proposal)) is not None:
+        conditions.append(test)
     if conditions:
-        test = join(" and ", conditions)
-        raises = Code(f"if {{{TEST}}}:\n{{r}}", {"r": textwrap.indent(text, "    "), TEST: test})
+        asked = join(" and ", conditions)
+        raises = Code(f"if {{{TEST}}}:\n{{r}}", {"r": textwrap.indent(text, "    "), TEST: asked})
     inserted = Insert(module, statement, (raises,))
     marks = () if on_one_line else (mark,)
     return (*proposal.edits, inserted, *marks)
-
-
-def _sharded_class(site: Site, study: Study) -> tuple[str, str] | None:
-    """What ``isinstance`` tells apart what a site is of from other objects by, where it may be of
-    those: parameters are tensors, a compiled model hides the sharded one, and what is sharded
-    later, or holds a model's parameters, is none itself."""
-    if site.receiver is None or not guard_place.is_plain(site.receiver):
-        return None
-    if site.construct.last in FLAT_FIELDS:
-        return (TENSOR, "DTensor") if isinstance(site.receiver, ast.Name) else None
-    found = study.models(site.receiver, site.module)
-    if not found.constructors or not found.others or study.unknown(found.others):
-        return None
-    if compiled_models.may_be_compiled(found.constructors, study):
-        return None
-    return PACKAGE, "FSDPModule"
 
 
 def behind_guards(decisions: Sequence[Decision], study: Study) -> list[Decision]:

@@ -88,6 +88,8 @@ class Study:
     subclassed: bool = False  # the project derives classes from FSDP1's
     unwritten: list[Constructor] = field(default_factory=list)  # that fully_shard cannot say
     wrapping: Wrapping = field(default_factory=Wrapping)
+    # Wrappers around what others have wrapped, which these are: they go (``second_wrappers.py``).
+    second_wrappers: dict[Constructor, tuple[Constructor, ...]] = field(default_factory=dict)
     settled: dict[ast.AST, Decision] = field(default_factory=dict)  # node -> its decision
     failures: dict[ast.AST, Failure] = field(default_factory=dict)
     claims: Claims = field(default_factory=Claims)  # of the sites that are settled
@@ -290,7 +292,10 @@ class Study:
                     yield from self._called(bound, callee.module, deep - 1)
 
     def settings_of(self, constructor: Constructor) -> tuple[Constructor, ...]:
-        """The constructors whose arguments a model has: ``wrap(x)`` has those of enable_wrap."""
+        """The constructors whose arguments a model has: ``wrap(x)`` has those of enable_wrap,
+        and ``FSDP(FSDP(x))`` those of the inner one."""
+        if constructor in self.second_wrappers:
+            return self.second_wrappers[constructor]
         return self.wrapping.contexts.get(constructor, (constructor,))
 
     def traced(self, node: ast.expr, module: Module) -> bool:

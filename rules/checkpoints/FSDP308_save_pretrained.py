@@ -41,7 +41,7 @@ def decide(site: Site, study: Study) -> Decision:
     call = site.node
     if isinstance(call, ast.Call) and pretrained.may_be_of_diffusers(models, study):
         return _function(site, site.subject, study, pretrained.ASKS_ITSELF)
-    if isinstance(call, ast.Call) and any(k.arg == "state_dict" for k in call.keywords):
+    if isinstance(call, ast.Call) and pretrained.is_given_state(call, site.module):
         message = "already given its state"
         return study.rewritten(site, RULE.code, message, models=models, review=pretrained.NAMED)
     if not isinstance(call, ast.Call) or any(k.arg is None for k in call.keywords):

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from fsdp_migrate.families.parameters import clips
 from fsdp_migrate.families.parameters.parameter_owners import models_concerned, sharded
 from fsdp_migrate.families.training_loop import reductions
-from fsdp_migrate.families.wrapping import frozen_modules, strategies
+from fsdp_migrate.families.wrapping import frozen_modules, strategies, tensor_parallel
 from fsdp_migrate.fsdp1.construct import ConstructKind
 from fsdp_migrate.fsdp1.site import Site
 from fsdp_migrate.planning.context import Study
@@ -72,6 +72,12 @@ STOPPED = (
 )
 
 
+OF_OWN_GROUP = (
+    "FSDP1 left what tensor parallelism keeps on other ranks out of the norm, so that each clipped "
+    "by another one: this clips by the norm of all"
+)
+
+
 def _clipped(
     site: Site,
     model: ast.expr,
@@ -113,6 +119,8 @@ def _clipped(
             new = code("{c}.full_tensor()", c=new)
     proposal.replace(site.module, call, new)
     message = "torch.nn.utils.clip_grad_norm_"
+    if tensor_parallel.may_split(models, study):
+        review = "; ".join(filter(None, [review, OF_OWN_GROUP]))
     return study.rewritten(site, RULE.code, message, proposal, models=models, review=review)
 
 
@@ -168,11 +176,12 @@ def _of_a_list(site: Site, study: Study) -> Decision:
             models=models,
             quiet=True,
         )
-    if frozen_modules.may_ignore_trained(models, study):
+    kinds = clips.kinds(models, study)
+    if kinds:
         return study.left(
             site,
             RULE.code,
-            "the list may hold parameters that the model ignores: one call cannot clip both kinds",
+            f"the list may hold {kinds}: one call cannot clip both kinds",
             "clip with clip_grad_norm_(model.parameters(), ...) on the model, and run again",
             models=models,
         )
@@ -196,8 +205,8 @@ def _of_both_kinds(site: Site, study: Study) -> Decision:
     return study.left(
         site,
         RULE.code,
-        f"the list may hold parameters that the model ignores: {function} takes no two kinds",
-        "call it for the sharded and for the ignored ones",
+        f"the list may hold {clips.kinds(models, study)}: {function} takes no two kinds",
+        "call it for each kind",
         models=models,
     )
 
@@ -233,7 +242,9 @@ def _emulation(
     """The support function that clips where torch's own cannot; nothing where it can."""
     if not _is_finite(norm_type, site, study):
         return "clip_any_grad_norm_"
-    return "clip_grad_norm_" if frozen_modules.may_ignore_trained(models, study) else ""
+    several = frozen_modules.may_ignore_trained(models, study)
+    several = several or tensor_parallel.may_split(models, study)
+    return "clip_grad_norm_" if several else ""
 
 
 def _local(site: Site, models: frozenset[Constructor], study: Study) -> str:

@@ -74,7 +74,7 @@ def decide(site: Site, study: Study) -> Decision:
             help = "write the loop over the modules at the call"
             return study.left(site, RULE.code, problem, help, models=models)
         message = "a function shards it, and others"
-        review = refused_modules.doubt_of_container(constructor, study)
+        review = refused_modules.doubt(constructor, study)
         return study.rewritten(
             site, RULE.code, message, plan.proposal, models=models, review=review
         )
@@ -84,7 +84,7 @@ def decide(site: Site, study: Study) -> Decision:
             help = "choose between two statements"
             return study.left(site, RULE.code, problem, help, models=models)
         message = "either fully_shard or the other class"
-        review = refused_modules.doubt_of_container(constructor, study)
+        review = refused_modules.doubt(constructor, study)
         return study.rewritten(
             site, RULE.code, message, plan.proposal, models=models, review=review
         )
@@ -101,7 +101,7 @@ def decide(site: Site, study: Study) -> Decision:
     if late is not None:
         checkpointing.move_sharding_behind(plan, late, study)
     render(plan)
-    review = refused_modules.doubt_of_container(constructor, study)
+    review = refused_modules.doubt(constructor, study)
     return study.rewritten(
         site, RULE.code, "fully_shard", plan.proposal, models=models, review=review
     )

@@ -190,12 +190,19 @@ ROWS = (
         "FSDP101",
         "arguments bound by functools.partial",
     ),
-    left(
+    rewritten(
         "1",
         "FSDP(FSDP(m))",
-        "left with what it wraps",
+        "fully_shard once: the second wrapper held nothing",
         "FSDP101",
         "a module that is wrapped twice",
+    ),
+    left(
+        "1",
+        "FSDP(FSDP(m), auto_wrap_policy=)",
+        "left with what it wraps, as FSDP1 refuses it",
+        "FSDP101",
+        "a module that is wrapped again, with a policy",
     ),
     left(
         "1",

@@ -212,3 +212,39 @@ def test_a_predicate_in_a_choice_ends_in_front_of_its_else(choice: str) -> None:
     chosen = [n.test for n in ast.walk(ast.parse(text)) if isinstance(n, ast.IfExp)]
     assert list(map(ast.unparse, chosen)) == ["config.lora"]
     assert not any(isinstance(p.body, ast.IfExp) for p in lambdas(text))
+
+
+SPREAD = """\
+from functools import partial
+
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+from torch.distributed.fsdp.wrap import _or_policy, transformer_auto_wrap_policy
+
+
+def by_class(cls):
+    return cls
+
+
+def build(net, Block, classes, more):
+    first = partial(transformer_auto_wrap_policy, transformer_layer_cls={Block})
+    policy = partial(_or_policy, policies=LIST)
+    return FSDP(net, auto_wrap_policy=policy)
+"""
+ONE = "partial(transformer_auto_wrap_policy, transformer_layer_cls={c})"
+
+
+@pytest.mark.parametrize(
+    "policies",
+    [
+        f"[*[{ONE} for c in classes]]",
+        f"[first, *({ONE} for c in classes)]",
+        f"[first, *[{ONE.replace('{c}', '{Block}')}]]",
+        f"[{ONE} for c in classes]",
+        "[first, *more]",
+    ],
+)
+def test_a_list_in_a_list_is_walked(policies: str) -> None:
+    """How many policies ``*`` brings is not written: FSDP1's function is asked as it was."""
+    text = written(SPREAD.replace("LIST", policies))
+    assert "shard_by_policy(net, policy)" in text
+    assert f"policies={policies}" in text

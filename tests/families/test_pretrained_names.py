@@ -44,3 +44,45 @@ def test_it_is_not_said_of_other_things(save: str) -> None:
         source = HEAD.replace("\nmodel", f"\n{save}\nmodel")
     _, after = migrate({"example.py": source})
     assert SAID not in after["example.py"]
+
+
+SHIM = """\
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+
+class Shim:
+    def __init__(self, model, state):
+        self.model, self.state = model, state
+
+    def save_pretrained(self, path, **kwargs):
+        {given}
+        self.model.save_pretrained(path, **kwargs)
+
+
+def save(model, path, state):
+    model.save_pretrained(path{state})
+
+
+def main(net, state):
+    model = FSDP(net)
+    save(model, "x", {{}})
+    save(Shim(net, state), "x", state)
+    Shim(model, state).save_pretrained("x")
+"""
+SET = 'kwargs.setdefault("state_dict", self.state)'
+
+
+@pytest.mark.parametrize("given", [SET, 'kwargs["state_dict"] = self.state'])
+def test_what_is_given_its_state_may_be_of_any_class(given: str) -> None:
+    text = SHIM.format(given=given, state=", state_dict=state")
+    result, after = migrate({"example.py": text})
+    assert worst(result) is Outcome.REVIEW
+    assert "fully_shard(net)" in after["example.py"]
+    assert "model.save_pretrained(path, state_dict=state)" in after["example.py"]
+
+
+@pytest.mark.parametrize(("given", "state"), [(SET, ""), ("pass", ", state_dict=state")])
+def test_what_is_not_given_it_may_not(given: str, state: str) -> None:
+    result, after = migrate({"example.py": SHIM.format(given=given, state=state)})
+    assert worst(result) is Outcome.LEFT
+    assert "FSDP(net)" in after["example.py"]

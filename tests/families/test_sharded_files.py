@@ -85,3 +85,17 @@ def test_a_state_that_no_file_is_seen_of_goes_on(chosen: str) -> None:
 def test_a_local_state_has_its_own_reason(chosen: str) -> None:
     [why] = said({"example.py": program(chosen, SAVE, "LOCAL")})
     assert "LOCAL form" in why
+
+
+@pytest.mark.parametrize("chosen", [CONTEXT, SETTING])
+def test_with_a_mesh_the_states_had_dtensors_before(chosen: str) -> None:
+    text = program(chosen, SAVE).replace("FSDP(net)", "FSDP(net, device_mesh=mesh)")
+    result, _ = migrate({"example.py": text})
+    assert all(d.outcome is Outcome.REWRITTEN for d in result.decisions)
+
+
+@pytest.mark.parametrize("mesh", ["None", "(mesh if many else None)"])
+def test_where_the_mesh_may_be_none_they_may_not(mesh: str) -> None:
+    text = program(CONTEXT, SAVE).replace("FSDP(net)", f"FSDP(net, device_mesh={mesh})")
+    result, _ = migrate({"example.py": text})
+    assert any("ShardedTensor" in d.help for d in result.decisions)

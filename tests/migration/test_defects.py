@@ -143,3 +143,48 @@ def decided() -> tuple[Result, list[Decision]]:
 
 def never(decisions: Sequence[Decision]) -> bool:
     return False
+
+
+OF_AN_OPTIMIZER = """\
+import torch
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+from torch.nn.parallel import DistributedDataParallel as DDP
+
+
+def train(net, fsdp, rank):
+    if fsdp:
+        model = FSDP(net, use_orig_params=True)
+    else:
+        model = DDP(net)
+    optimizer = torch.optim.AdamW(model.parameters())
+    optimizer.load_state_dict(torch.load("optimizer.pt"))
+    if rank == 0:
+        torch.save(optimizer.state_dict(), "optimizer.pt")
+"""
+
+
+def test_an_optimizer_is_loaded_as_it_is_saved() -> None:
+    """Where the code that saves a whole state fails its check, no whole state is loaded; and what
+    is left stops the program for FSDP's models alone."""
+    _, right = migrate({"example.py": OF_AN_OPTIMIZER}, PARTIAL)
+    assert "get_optimizer_state_dict(" in right["example.py"]
+    assert "set_optimizer_state_dict(" in right["example.py"]
+    rule = REGISTRY.rules["FSDP312"]
+
+    def decide(site: Site, study: Any) -> Decision:
+        decision = rule.decide(site, study)
+        if "load" in str(site.construct):
+            return decision
+        edits = (ReplaceExpression(site.module, site.call, code("gather(nobody)")),)
+        return replace(decision, edits=edits)
+
+    wrong = replace(rule, module=cast(Any, SimpleNamespace(decide=decide)))
+    registry = Registry({**REGISTRY.rules, "FSDP312": wrong})
+    _, files = migrate({"example.py": OF_AN_OPTIMIZER}, PARTIAL, registry)
+    after = files["example.py"]
+    assert "set_optimizer_state_dict" not in after
+    assert "optimizer.load_state_dict(own_optimizer_state(optimizer, torch.load(" in after
+    assert "torch.save(optimizer.state_dict()" in after
+    guard, saved = after.split("raise NotImplementedError(")
+    assert guard.rstrip().endswith("if isinstance(model, FSDPModule):")
+    assert "optimizer.state_dict()" in saved

@@ -613,6 +613,78 @@ def test_what_only_looks_like_a_guard(text: str) -> None:
     assert guards.read(ast.parse(text).body[0]) is None
 
 
+BEFORE_A_FLAG = """\
+def train(net, kind, steps, watch):
+    optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+    watch(optimizer)
+    {flag}
+        net = FSDP(net, use_orig_params=True)
+    for step in range(steps):
+        net(step).backward()
+        optimizer.step()
+"""
+STOPS = "raise NotImplementedError("
+FLAGS = {
+    "a flag": ("if kind:", f"    if kind:\n        {STOPS}"),
+    "a comparison": ("if kind == 1:", f"    if kind == 1:\n        {STOPS}"),
+    "an attribute": ("if kind.fsdp:", f"    if kind.fsdp:\n        {STOPS}"),
+    "another branch": (
+        "if kind.ddp:\n        net = kind.wrap(net)\n    else:",
+        f"    if not kind.ddp:\n        {STOPS}",
+    ),
+    "a chain": (
+        "if kind == 1:\n        net = kind.wrap(net)\n    elif steps or kind:",
+        f"    if kind != 1 and (steps or kind):\n        {STOPS}",
+    ),
+    "a flag that is set first": ("kind = kind.fsdp\n    if kind:", f"    {STOPS}"),
+    "an attribute that is set first": ("kind.fsdp = 1\n    if kind.fsdp:", f"    {STOPS}"),
+    "a call": ("if kind():", f"    {STOPS}"),
+    "no condition": ("if True or kind:", f"    {STOPS}"),
+    "a loop": ("for kind in steps:", f"    {STOPS}"),
+}
+
+
+@pytest.mark.parametrize(("flag", "guard"), FLAGS.values(), ids=FLAGS)
+def test_in_front_of_the_sharding_its_flag_is_asked(flag: str, guard: str) -> None:
+    """Where nothing is sharded, an optimizer that is built early stops no program."""
+    _, after = partially(HEAD + BEFORE_A_FLAG.format(flag=flag))
+    assert guard in after.split("def train")[1].split("optimizer = ")[0]
+
+
+IN_ANOTHER = """\
+def wrap(model, settings, count):
+    if settings.kind == "none":
+        return model
+    {inside}
+    if not count:
+        return model
+    return FSDP(model, use_orig_params=True)
+
+
+def train(net, args, steps, watch):
+    optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+    watch(optimizer)
+    if args.distributed:
+        net = wrap(net, args.parallel, {given})
+    for step in range(steps):
+        net(step).backward()
+        optimizer.step()
+"""
+ASKED_IN = {
+    "a parameter": ("pass", "args.count", " and args.count"),
+    "a parameter that is bound anew": ("count = len(count)", "args.count", ""),
+    "a call": ("pass", "args.count()", ""),
+}
+
+
+@pytest.mark.parametrize(("inside", "given", "count"), ASKED_IN.values(), ids=ASKED_IN)
+def test_the_flag_of_a_function_is_asked_by_its_caller(inside: str, given: str, count: str) -> None:
+    """What cannot be asked there is left out: the program stops rather than trains wrongly."""
+    _, after = partially(HEAD + IN_ANOTHER.format(inside=inside, given=given))
+    asked = f"    if args.distributed and args.parallel.kind != 'none'{count}:\n        {STOPS}"
+    assert asked in after.split("def train")[1].split("optimizer = ")[0]
+
+
 EITHER = """\
 from torch.nn.parallel import DistributedDataParallel as DDP
 

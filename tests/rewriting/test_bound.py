@@ -450,6 +450,32 @@ LATE["a function of a branch that reads what another branch binds"] = (
 )
 
 
+NESTED = """\
+def save(model, step, first, sharded, best):
+    if step % 10 == 0 and step > 0 and sharded:
+        state = whole(model)
+    if step % 10 == 0 and first:
+        loss = evaluate(model)
+        if loss < best:
+            {between}if step > 0:
+                if sharded:
+                    write(state)
+                {other}
+"""
+SURE["the parts of a condition are asked one in the other"] = (
+    "def save(model): pass\n",
+    NESTED.format(between="", other="else: write(model)"),
+)
+LATE["the parts of a condition are asked one in the other, of another step"] = (
+    "def save(model): pass\n",
+    NESTED.format(between="step += 1\n            ", other="else: write(model)"),
+)
+LATE["one part of a condition is not asked"] = (
+    "def save(model): pass\n",
+    NESTED.format(between="", other="write(state)"),
+)
+
+
 CHOICE = """\
 def build(x):
     if x == 2:

@@ -94,6 +94,36 @@ def main():
         optimizer.zero_grad()
         print("loss", loss.item())
 """,
+    "a model that is wrapped again by who is given it": """\
+from torch.distributed.fsdp import MixedPrecision
+
+
+def in_half(model):
+    half = MixedPrecision(param_dtype=torch.bfloat16)
+    return FSDP(model, device_id=torch.device("cpu"), mixed_precision=half)
+
+
+def main():
+    words = nn.Sequential(nn.Embedding(4, 4), nn.Flatten(), nn.Linear(8, 1))
+    models = {
+        "cast by neither": (FSDP(in_half(words), device_id=torch.device("cpu")), [[0, 1], [2, 3]]),
+        "not cast": (sharded(sharded_by_two(nn.Linear(2, 1))), [[0.1, 1.0], [2.0, 3.0]]),
+    }
+    for name, (model, values) in models.items():
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        for step in range(2):
+            loss = model(torch.tensor(values)).float().pow(2).mean()
+            loss.backward()
+            optimizer.step()
+            optimizer.zero_grad()
+            print("loss", name, loss.item())
+
+
+def sharded_by_two(model):
+    model = FSDP(model, device_id=torch.device("cpu"), use_orig_params=True)
+    model = FSDP(model, device_id=torch.device("cpu"), use_orig_params=True)
+    return model
+""",
 }
 
 # The engine, which has the model and says nothing of FSDP, hands it on to the other files.
@@ -176,4 +206,39 @@ def test_trains_the_same(name: str, launcher: Launcher, tmp_path: Path) -> None:
     both = written({"train.py": (HEAD + PROGRAMS[name] + TAIL).encode()}, tmp_path)
     before = launcher.script(both.before, fsdp1="allow")
     after = launcher.script(both.after, fsdp1="forbid")
+    assert compare(before, after) >= 3
+
+
+OVER_TENSOR_PARALLELISM = """\
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
+
+
+dist.init_process_group("gloo")
+torch.manual_seed(0)
+mesh = init_device_mesh("cpu", (2, 2), mesh_dim_names=("data", "tensor"))
+model = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 4), nn.LayerNorm(4))
+parallelize_module(model, mesh["tensor"], {"0": ColwiseParallel(), "2": RowwiseParallel()})
+model = FSDP(
+    model, device_mesh=mesh["data"], device_id=torch.device("cpu"), use_orig_params=True
+)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+for step in range(3):
+    loss = model(torch.ones(2, 4)).sub(2).square().mean()
+    loss.backward()
+    norm = float(model.clip_grad_norm_(100.0))
+    optimizer.step()
+    optimizer.zero_grad()
+    print("loss", loss.item())
+"""
+
+
+def test_clips_parameters_on_two_meshes(launcher: Launcher, tmp_path: Path) -> None:
+    both = written({"train.py": OVER_TENSOR_PARALLELISM.encode()}, tmp_path)
+    before = launcher.script(both.before, ranks=4, fsdp1="allow")
+    after = launcher.script(both.after, ranks=4, fsdp1="forbid")
     assert compare(before, after) >= 3

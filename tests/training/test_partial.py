@@ -149,3 +149,22 @@ def test_an_optimizer_of_what_is_sharded_later_trains_nothing_without_a_word(
     assert all(stopped.codes)
     assert not stopped.numbers("step")
     assert all("fsdp-migrate FSDP403" in errors for errors in stopped.errors)
+
+
+def test_an_early_optimizer_of_what_is_not_sharded_goes_on(
+    launcher: Launcher, tmp_path: Path
+) -> None:
+    """The flag under which the model is sharded further below tells in front of it."""
+    wrap = 'model = FSDP(net, device_id=torch.device("cpu"), use_orig_params=True)\n'
+    text = EARLY.replace("import torch\n", "import sys\n\nimport torch\n", 1).replace(
+        wrap,
+        f'if "--ddp" in sys.argv:\n    model = nn.parallel.DistributedDataParallel(net)\n'
+        f"else:\n    {wrap}",
+    )
+    result, after = migrate({"train.py": text}, Options(partial=True))
+    assert sum(d.guarded for d in result.decisions) == 1
+    before = launcher.script(lay(tmp_path / "b", text), "--ddp")
+    script = lay(tmp_path / "a", after["train.py"])
+    assert launcher.script(script, "--ddp").numbers("step") == before.numbers("step")
+    stopped = launcher.script(script, fails=True)
+    assert all("fsdp-migrate FSDP403" in errors for errors in stopped.errors)

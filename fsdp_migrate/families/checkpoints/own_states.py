@@ -75,8 +75,11 @@ def are_gathered(module: Module, study: Study) -> bool:
     """Whether what a file saves and loads of optimizers can be whole states.
 
     One rank saves all of it, and what loads it is in sight, in the same file or else somewhere in
-    the project; and the model is named beside each of them.
+    the project; and the model is named beside each of them. Where the code for one of them did not
+    pass its check, the others stay as they are with it: what one writes the other has to read.
     """
+    if any(construct in (SAVE, LOAD) for _, _, construct in study.broken):
+        return False
     known = study.cache(_found)
     own = known[module]
     if not own.is_complete:

@@ -6,12 +6,15 @@ takes the state as an argument; of diffusers it asks the model itself, and passe
 
 from __future__ import annotations
 
+import ast
 from collections.abc import Iterable, Iterator
 
+from fsdp_migrate.analysis.module import Module
 from fsdp_migrate.analysis.values import Class, Made
 from fsdp_migrate.families.wrapping.wrapped_modules import wrapped_by
 from fsdp_migrate.planning.context import Study
 from fsdp_migrate.planning.model import Constructor
+from fsdp_migrate.syntax.trees import block_of
 
 NAMED = (
     "save_pretrained writes the class's name, which is FSDP... now, into the configuration with "
@@ -56,3 +59,34 @@ def _libraries(constructor: Constructor, study: Study) -> Iterator[str]:
             bases = study.tracer.external_bases(made_by) if isinstance(made_by, Class) else ()
             for name in (value.made_by, *bases):
                 yield from (lib for lib in (OF_DIFFUSERS, OF_TRANSFORMERS) if name.startswith(lib))
+
+
+def is_given_state(call: ast.Call, module: Module) -> bool:
+    """Whether a call is given a state by its name, or in the dictionary of its other arguments:
+    ``kwargs.setdefault("state_dict", state)`` stands above it in the same block."""
+    if any(k.arg == "state_dict" for k in call.keywords):
+        return True
+    spread = [k.value for k in call.keywords if k.arg is None]
+    statement = module.table.statement(call)
+    block = block_of(module.table.parents[statement], statement)
+    return any(
+        isinstance(given, ast.Name) and _puts_state_into(given.id, earlier)
+        for given in spread
+        for earlier in block[: block.index(statement)]
+    )
+
+
+def _puts_state_into(name: str, statement: ast.stmt) -> bool:
+    match statement:
+        case ast.Expr(
+            value=ast.Call(
+                func=ast.Attribute(value=ast.Name(id=owner), attr="setdefault"),
+                args=[ast.Constant(value="state_dict"), _],
+            )
+        ):
+            return owner == name
+        case ast.Assign(
+            targets=[ast.Subscript(value=ast.Name(id=owner), slice=ast.Constant(value=key))]
+        ):
+            return owner == name and key == "state_dict"
+    return False

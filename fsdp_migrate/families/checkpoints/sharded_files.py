@@ -1,6 +1,7 @@
 """Sharded states that something else than ``torch.distributed.checkpoint`` writes or takes apart.
 
-FSDP1's held ``ShardedTensor``, those of FSDP2 hold ``DTensor``. DCP reads its files of the one into
+FSDP1's held ``ShardedTensor``, but for models that were given ``device_mesh``, those of FSDP2 hold
+``DTensor``. DCP reads its files of the one into
 the other; ``torch.save`` and the project's own code do not.
 """
 
@@ -9,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from fsdp_migrate.analysis.module import Module
+from fsdp_migrate.analysis.values import Constant
 from fsdp_migrate.families.checkpoints.state_dict_settings import (
     LOCAL,
     Setting,
@@ -36,13 +38,24 @@ def review(setting: Setting, models: Iterable[Constructor], study: Study, module
         if "LOCAL" in possible_kinds(setting.set_by, module, study):
             return f"where the kind is LOCAL_STATE_DICT, {LOCAL}"
         return ""
-    if effective_setting(setting, frozenset(models), study).kind != "SHARDED":
+    models = frozenset(models)
+    if effective_setting(setting, models, study).kind != "SHARDED":
+        return ""
+    if models and all(_had_dtensors(each, study) for each in models):
         return ""
     island = study.project.island(module)
     known = study.cache(_known)
     if island not in known:
         known[island] = any(map(_asks_for_sharded, _beside(module, study)))
     return OTHERS if known[island] or are_torchs(module, study) else ""
+
+
+def _had_dtensors(model: Constructor, study: Study) -> bool:
+    """Whether FSDP1's sharded states had ``DTensor`` already, as with ``device_mesh``."""
+    if not model.has("device_mesh") or model.may_lack("device_mesh"):
+        return False
+    given = (v for each in model.values("device_mesh") for v in study.values(each, model.module))
+    return not any(isinstance(v, Constant) and v.value is None for v in given)
 
 
 def is_of_program(review: str) -> bool:

@@ -6,19 +6,20 @@ Of FSDP1's pieces it computed each rank's own norm, of ``DTensor`` gradients tha
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from fsdp_migrate.analysis.flow import access_path
 from fsdp_migrate.analysis.module import Module
 from fsdp_migrate.families.parameters.listed_parameters import parameters_in
 from fsdp_migrate.families.parameters.parameter_owners import models_of_list
 from fsdp_migrate.families.training_loop import reductions
-from fsdp_migrate.families.wrapping import frozen_modules
+from fsdp_migrate.families.wrapping import frozen_modules, tensor_parallel
 from fsdp_migrate.families.wrapping.gathered import is_gathered
 from fsdp_migrate.fsdp1 import possible_models
 from fsdp_migrate.fsdp1.construct import Construct
 from fsdp_migrate.fsdp1.site import Site
 from fsdp_migrate.planning.context import Study
+from fsdp_migrate.planning.model import Constructor
 from fsdp_migrate.syntax.expressions import last_name
 from fsdp_migrate.syntax.trees import walk
 
@@ -34,8 +35,8 @@ UTILS = ("torch.nn.utils.", "torch.nn.utils.clip_grad.")
 
 def find_mixed_lists(study: Study, module: Module) -> Iterator[Site]:
     """A site for every other call of torch's that takes a whole list at once, where the list may
-    hold parameters of a model and some that the model ignores."""
-    if not frozen_modules.may_ignore_trained(study.constructors.values(), study):
+    hold parameters of two kinds."""
+    if not kinds(study.constructors.values(), study):
         return
     calls = module.table.calls_by_name
     foreach = {name for name in calls.names if name.startswith("_foreach_")}
@@ -45,10 +46,20 @@ def find_mixed_lists(study: Study, module: Module) -> Iterator[Site]:
         if given is None or wanted.isdisjoint(study.external(call.func, module)):
             continue
         models = models_of_list(given, study, module)
-        if not frozen_modules.may_ignore_trained(models, study):
+        if not kinds(models, study):
             continue
         if not is_gathered(call, study, module) and not reductions.is_reduced(call, study, module):
             yield Site(MIXED, module, call, call, given)
+
+
+def kinds(models: Iterable[Constructor], study: Study) -> str:
+    """What a list of these models' parameters may hold that torch's functions refuse."""
+    models = list(models)
+    if frozen_modules.may_ignore_trained(models, study):
+        return "parameters that the model ignores"
+    if tensor_parallel.may_split(models, study):
+        return "parameters that tensor parallelism has split, which are on another mesh"
+    return ""
 
 
 def find_clips(study: Study, module: Module) -> Iterator[Site]:

@@ -15,7 +15,7 @@ from enum import Enum, auto
 from fsdp_migrate.analysis.flow import access_path
 from fsdp_migrate.analysis.module import Module
 from fsdp_migrate.analysis.values import Class, Made, Unknown
-from fsdp_migrate.families.wrapping import wrap_contexts
+from fsdp_migrate.families.wrapping import second_wrappers, wrap_contexts
 from fsdp_migrate.families.wrapping.model_contents import contents
 from fsdp_migrate.families.wrapping.stored_models import holders_of, is_module
 from fsdp_migrate.fsdp1 import references
@@ -49,17 +49,34 @@ def role(constructor: Constructor, study: Study) -> Role:
         if Role.UNKNOWN in places:
             return Role.UNKNOWN
         return Role.PART if places == {Role.PART} else Role.ROOT
-    found = set()
+    found, seconds = set(), []
     for holder, module in holders_of(constructor, study):
         outer = study.constructors.get(holder) if holder is not None else None
+        if outer in study.second_wrappers:
+            seconds.append(outer)
+            continue
         if outer is not None and wrap_contexts.is_outer_of_two(outer, study):
             return role(outer, study)
         found.add(_kept_in(holder, module, constructor, study))
     if _is_called_back(constructor, study) or _may_make_parts(constructor):
         found |= {Role.PART, Role.ROOT}
+    if not found and seconds:
+        found = {_inside(outer, study) for outer in seconds}
     if not found:
         return Role.ROOT
     return found.pop() if len(found) == 1 else Role.UNKNOWN
+
+
+def _inside(second: Constructor, study: Study) -> Role:
+    """What a model in nothing but a second wrapper is: FSDP1 cast inputs as that one said."""
+    return role(second, study) if second_wrappers.casts_inputs(second, study) else Role.PART
+
+
+def casts_more(second: Constructor, study: Study) -> bool:
+    """Whether inputs are cast that were not, once a second wrapper is gone."""
+    inner = study.second_wrappers[second]
+    roots = any(role(each, study) is not Role.PART for each in inner)
+    return roots and not second_wrappers.casts_inputs(second, study)
 
 
 def _is_called_back(constructor: Constructor, study: Study) -> bool:
@@ -177,8 +194,11 @@ def _kept_in(
     if isinstance(holder, ast.Call) and holder in study.constructors:
         return Role.PART
     holder = of_kind(holder, ast.expr)
-    counted = study.constructors.values() if among is None else among
+    counted = among
+    if counted is None:
+        counted = (c for c in study.constructors.values() if c not in study.second_wrappers)
     others = [w for c in counted if c is not own for w in c.wraps]
+
     scope = module.table.scope_of(holder).function()
     elsewhere = scope is not own.module.table.scope_of(own.defined_by or own.call).function()
     if among is None and elsewhere:

@@ -258,7 +258,8 @@ def _joined(value: Made, call: ast.Call, study: Study) -> Policy:
 
 def _readable(value: Value, study: Study) -> tuple[Policy, ...]:
     """The policies of a list that can be read, where that is not all of them."""
-    shown = value.node.elts if isinstance(value.node, policy_lists.DISPLAYS) else []
+    shown = policy_lists.spread(value.node)
+    shown = [e.elt if isinstance(e, policy_lists.FROM_ONE) else e for e in shown]
     found: list[Policy] = []
     for element, where in [*((e, value.module) for e in shown), *study.tracer.additions(value)]:
         for each in _ordered(study.values(element, where)):

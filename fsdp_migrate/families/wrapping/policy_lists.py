@@ -9,6 +9,7 @@ from fsdp_migrate.analysis.values import Made, Value
 from fsdp_migrate.planning.context import LOOPS, Study
 
 DISPLAYS = (ast.List, ast.Tuple, ast.Set)
+FROM_ONE = (ast.ListComp, ast.SetComp, ast.GeneratorExp)  # comprehensions of one expression
 
 
 def elements(listed: ast.expr, made: Made, study: Study) -> list[tuple[ast.expr, Module]] | None:
@@ -17,11 +18,28 @@ def elements(listed: ast.expr, made: Made, study: Study) -> list[tuple[ast.expr,
     value = next(iter(found)) if len(found) == 1 else None
     if value is None or not isinstance(value.node, DISPLAYS):
         return None
+    if any(isinstance(element, ast.Starred) for element in value.node.elts):
+        return None
     first = [(element, value.module) for element in value.node.elts]
     if value.node is listed:
         return first
     added = list(study.tracer.additions(value))
     return [*first, *added] if not added or _only_grows(listed, value, added) else None
+
+
+def spread(display: ast.AST) -> list[ast.expr]:
+    """The elements of a list, those of ``*[...]`` in it among them; of ``*[f(x) for x in y]`` the
+    comprehension."""
+    found: list[ast.expr] = []
+    for element in display.elts if isinstance(display, DISPLAYS) else ():
+        match element:
+            case ast.Starred(value=ast.List() | ast.Tuple() | ast.Set() as inner):
+                found += spread(inner)
+            case ast.Starred(value=ast.ListComp() | ast.SetComp() | ast.GeneratorExp() as inner):
+                found.append(inner)
+            case _:
+                found.append(element)
+    return found
 
 
 def _only_grows(listed: ast.expr, made: Value, added: list[tuple[ast.expr, Module]]) -> bool:

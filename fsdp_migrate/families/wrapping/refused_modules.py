@@ -15,7 +15,7 @@ from typing import Final
 from fsdp_migrate.analysis.flow import access_path
 from fsdp_migrate.analysis.module import Module
 from fsdp_migrate.analysis.values import Made, Value
-from fsdp_migrate.families.wrapping import model_contents
+from fsdp_migrate.families.wrapping import model_contents, second_wrappers
 from fsdp_migrate.planning.context import Study
 from fsdp_migrate.planning.model import Constructor
 from fsdp_migrate.syntax.trees import block_of
@@ -120,6 +120,12 @@ def refusal_in_any_form(constructor: Constructor, study: Study) -> Refusal | Non
     return None
 
 
+def doubt(constructor: Constructor, study: Study) -> str:
+    """What has to be judged of a module that is wrapped all the same."""
+    found = doubt_of_container(constructor, study), second_wrappers.doubt(constructor, study)
+    return "; ".join(filter(None, found))
+
+
 def doubt_of_container(constructor: Constructor, study: Study) -> str:
     """What has to be judged where a container without a forward is wrapped: nothing gathered what
     FSDP1's wrapper held for it, and each of its units was called by itself."""
@@ -160,7 +166,8 @@ def _sharded_before(
     others = models.constructors - {constructor}
     if not models.certain or others != models.constructors:
         return frozenset()
-    if any(o.call is wrapped or _precedes(o, constructor) for o in others):
+    handed = isinstance(wrapped, (ast.Name, ast.Call))  # what an attribute has, others may set
+    if handed or any(_precedes(o, constructor) for o in others):
         return others
     return frozenset()
 

@@ -185,7 +185,7 @@ def construct(site: Site, study: Study) -> list[Decision]:
     added: list[Code] = []
     review = place_among_models(constructor, study, added)
     if given and not review:
-        review = refused_modules.doubt_of_container(constructor, study)
+        review = refused_modules.doubt(constructor, study)
     if added:
         proposal.add_keyword(site.module, constructor.call, "is_root", code("False"))
     forward_registration.register_made(constructor, proposal, study)

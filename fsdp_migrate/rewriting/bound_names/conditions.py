@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import ast
+import re
 
 from fsdp_migrate.syntax.trees import walk
 
 Atoms = frozenset[tuple[str, bool]]  # conditions that hold, or do not
 
 
+NAME = re.compile(r"Name\(id='(\w+)'")
 OPPOSITES: dict[type[ast.cmpop], type[ast.cmpop]] = {
     ast.NotEq: ast.Eq,
     ast.IsNot: ast.Is,
@@ -49,6 +51,11 @@ def atoms_of(test: ast.expr, holds: bool) -> Atoms:
             plain = ast.Compare(test.left, [opposite()], test.comparators)
             return frozenset({(condition_text(plain), not holds)})
     return frozenset({(condition_text(test), holds)})
+
+
+def names_in(atoms: Atoms) -> frozenset[str]:
+    """The names that conditions ask for."""
+    return frozenset(name for text, _ in atoms for name in NAME.findall(text))
 
 
 def is_steady(test: ast.expr) -> bool:

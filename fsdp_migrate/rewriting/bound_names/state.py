@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterable, Sequence
 
-from fsdp_migrate.rewriting.bound_names.conditions import Atoms, atoms_of, is_steady
+from fsdp_migrate.rewriting.bound_names.conditions import Atoms, atoms_of, is_steady, names_in
 from fsdp_migrate.syntax.name_table import NameTable
 from fsdp_migrate.syntax.scopes import Scope
 from fsdp_migrate.syntax.trees import FUNCTIONS, walk
@@ -76,11 +76,20 @@ class Bindings:
         self.unbound.add(key)
 
     def where(self, test: ast.expr, holds: bool, state: State) -> State:
-        """The state in a branch, where a condition holds or does not."""
+        """The state in a branch, where a condition holds or does not.
+
+        What is bound where ``a and b`` hold is bound where ``b`` holds in the branch of ``a``.
+        """
         inner = set(state)
         if self.conditions:
             atoms = self._atoms_of(test, holds)
-            inner |= {fact[2] for fact in state if len(fact) == 3 and fact[1] <= atoms}
+            for fact in state:
+                if len(fact) == 2 or atoms.isdisjoint(fact[1]):
+                    continue
+                rest = fact[1] - atoms
+                inner.add(("if", rest, fact[2]) if rest else fact[2])
+                if rest and rest not in self.conditions:
+                    self.conditions[rest] = names_in(rest)
         return inner
 
     def _atoms_of(self, test: ast.expr, holds: bool) -> Atoms:
@@ -94,10 +103,9 @@ class Bindings:
         """The state behind an ``if``, with what each branch binds as facts about its condition."""
         joined = self.join([yes, no])
         if yes is not None and no is not None and joined is not None and is_steady(test):
-            asked = frozenset(n.id for n in walk(test) if isinstance(n, ast.Name))
             for bound, other, holds in ((yes, no, True), (no, yes, False)):
                 atoms = self._atoms_of(test, holds)
-                self.conditions[atoms] = asked
+                self.conditions[atoms] = names_in(atoms)
                 joined |= {("if", atoms, key) for key in bound - other if len(key) == 2}
         return joined
 

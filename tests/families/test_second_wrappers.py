@@ -1,0 +1,94 @@
+"""A model that is wrapped again is wrapped once, wherever the first wrapper is."""
+
+from __future__ import annotations
+
+import pytest
+
+from fsdp_migrate.planning.outcome import Outcome
+from tests.helpers.migrating import migrate, worst
+
+HEAD = """\
+import torch
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP, MixedPrecision
+
+
+def sharded(net):
+    return FSDP(net, use_orig_params=True)
+
+
+"""
+HELD = """\
+class Trainer:
+    def __init__(self, net):
+        self.model = FSDP(net, use_orig_params=True)
+
+
+class Further(Trainer):
+    def __init__(self, net):
+        super().__init__(net)
+        self.model = FSDP(self.model, use_orig_params=True)
+"""
+ONCE = {
+    "a call in a call": "def build(net):\n    return FSDP(sharded(net))\n",
+    "a name": (
+        "def build(net):\n    model = sharded(net)\n    model = FSDP(model)\n    return model\n"
+    ),
+    "three": "def build(net):\n    return FSDP(FSDP(sharded(net)))\n",
+    "a list": "def build(nets):\n    return [FSDP(sharded(net)) for net in nets]\n",
+    "an element": "def build(net):\n    models = [sharded(net)]\n    return FSDP(models[0])\n",
+    "an attribute of the base": HELD,
+    "a value that nothing takes": "def build(net):\n    model = sharded(net)\n    FSDP(model)\n",
+}
+DOUBTED = {
+    "a loop": "def build(net):\n    for _ in range(2):\n        net = FSDP(net)\n    return net\n",
+    "one of two": (
+        "def build(net, big):\n    model = sharded(net) if big else net\n    return FSDP(model)\n"
+    ),
+    "one function": "def build(net):\n    return sharded(sharded(net))\n",
+}
+REFUSED = {
+    "a policy": "def build(net, p):\n    return FSDP(sharded(net), auto_wrap_policy=p)\n",
+    "arguments from elsewhere": "def build(net, k):\n    return FSDP(sharded(net), **k)\n",
+    "a part": "def build(net):\n    model = sharded(net)\n    model.a = FSDP(model.a)\n",
+}
+ELSE = {
+    "two ways to wrap": (
+        "class T:\n    def __init__(self, net):\n        self.model = net\n\n"
+        "    def one(self):\n        self.model = FSDP(self.model)\n\n"
+        "    def other(self):\n        self.model = FSDP(self.model, forward_prefetch=True)\n"
+    ),
+    "where a test tells": (
+        "def build(net, big):\n    model = sharded(net) if big else net\n"
+        "    if not isinstance(model, FSDP):\n        model = FSDP(model)\n    return model\n"
+    ),
+}
+
+
+@pytest.mark.parametrize("program", ONCE.values(), ids=ONCE)
+def test_the_second_call_goes(program: str) -> None:
+    result, after = migrate({"example.py": HEAD + program})
+    assert worst(result) is Outcome.REWRITTEN
+    assert "FSDP(" not in after["example.py"]
+    shards = after["example.py"].count("fully_shard(")
+    assert shards == (2 if program is HELD else 1)
+
+
+@pytest.mark.parametrize("program", DOUBTED.values(), ids=DOUBTED)
+def test_what_may_be_wrapped_is_marked(program: str) -> None:
+    result, after = migrate({"example.py": HEAD + program})
+    assert worst(result) is Outcome.REVIEW
+    assert after["example.py"].count("This may be an FSDP model already") == 1
+
+
+@pytest.mark.parametrize("program", REFUSED.values(), ids=REFUSED)
+def test_what_fsdp1_refuses_or_more_than_wraps_stays(program: str) -> None:
+    result, after = migrate({"example.py": HEAD + program})
+    assert worst(result) is Outcome.LEFT
+    assert "fully_shard(" not in after["example.py"]
+
+
+@pytest.mark.parametrize("program", ELSE.values(), ids=ELSE)
+def test_what_is_wrapped_once_is_not_taken_for_twice(program: str) -> None:
+    result, after = migrate({"example.py": HEAD + program})
+    assert worst(result) is Outcome.REWRITTEN
+    assert after["example.py"].count("fully_shard(") == (3 if "class" in program else 2)
