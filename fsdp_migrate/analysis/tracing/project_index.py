@@ -58,6 +58,21 @@ class ProjectIndex:
         return found
 
     @cached_property
+    def keys(self) -> dict[str, set[str]]:
+        """The keys under which dictionaries that are written out have a name: ``{"cls": Model}``
+        and ``dict(cls=Model)``."""
+        found: dict[str, set[str]] = defaultdict(set)
+        for module in self.project.modules:
+            for node in ast.walk(module.source.tree):
+                if isinstance(node, ast.Dict):
+                    for key, value in zip(node.keys, node.values, strict=True):
+                        if isinstance(key, ast.Constant) and isinstance(key.value, str):
+                            found[last_name(value)].add(key.value)
+                elif isinstance(node, ast.keyword) and node.arg is not None:
+                    found[last_name(node.value)].add(node.arg)
+        return found
+
+    @cached_property
     def additions(self) -> dict[str, list[tuple[ast.expr, ast.expr, Module]]]:
         """Every ``name.append(x)`` and ``name[key] = x`` of the project, by name."""
         found: dict[str, list[tuple[ast.expr, ast.expr, Module]]] = defaultdict(list)

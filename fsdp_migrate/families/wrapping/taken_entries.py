@@ -62,6 +62,7 @@ def register(study: Study) -> None:
     for constructors, read in (each for find in finders for each in find(spread, study)):
         try:
             contents = read()
+            contents.find_idle(study)
             _check(contents, constructors, study)
         except Unreadable:
             continue
@@ -83,6 +84,7 @@ def _check(contents: Contents, constructors: Iterable[Constructor], study: Study
         raise Unreadable("it does not have each argument once")
     if contents.asked & ASKED:
         raise Unreadable("something else asks for what will be another thing")
+    _ = contents.going  # of which something may be felt
 
 
 ARGUMENTS = frozenset(fsdp1.CONSTRUCTOR_ARGUMENTS[1:])
@@ -94,7 +96,7 @@ def _give(contents: Contents, spread: dict[Constructor, ast.expr], study: Study)
     assert contents.made is not None  # else it was refused
     members = {entry.name: entry.value for entry in contents.members}
     place = _place(contents, spread)
-    going = tuple((entry, contents.module) for entry in contents.going)
+    going = tuple(contents.going)
     shared = KeywordDictionary(
         SETTINGS, (), contents.made, (), together, stays=True, place=place, going=going
     )
@@ -104,7 +106,7 @@ def _give(contents: Contents, spread: dict[Constructor, ast.expr], study: Study)
         constructor.problem, constructor.is_open = "", False
         constructor.arguments |= members
         study.entries |= dict.fromkeys(members.values(), constructor)
-        for argument in (name for name in contents.places if name not in members):
+        for argument in (n for n in contents.places if n not in {*members, *contents.idle}):
             taken, around = dictionary, constructor.module.table.parents[dictionary]
             if place is not None:
                 taken = ast.copy_location(ast.Name(shared.name), dictionary)

@@ -1,64 +1,112 @@
-"""Arguments in a dictionary that a function makes: ``given = settings()``, ``FSDP(net, **given)``."""
+"""Arguments in a dictionary that a function makes: ``given = settings()``, ``FSDP(m, **given)``.
+
+Its callers may change entries, and hand it on to functions and classes whose parameters are
+``**given`` to constructors there.
+"""
 
 from __future__ import annotations
 
 import ast
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterator
 from functools import partial
+from typing import NamedTuple
 
 from fsdp_migrate.analysis import name_uses
 from fsdp_migrate.analysis.module import Module
 from fsdp_migrate.analysis.tracing.functions import class_of_method, exits
-from fsdp_migrate.analysis.values import Function
-from fsdp_migrate.families.wrapping import written_dictionaries
-from fsdp_migrate.families.wrapping.taken_contents import Contents, Found, read_use
+from fsdp_migrate.analysis.values import Constant, Function
+from fsdp_migrate.families.wrapping import dictionary_ways, written_dictionaries
+from fsdp_migrate.families.wrapping.taken_contents import Contents, Found
 from fsdp_migrate.families.wrapping.written_dictionaries import Unreadable
 from fsdp_migrate.planning.context import Study
 from fsdp_migrate.planning.model import Constructor, Entry
 from fsdp_migrate.syntax.kinds import present
-from fsdp_migrate.syntax.scopes import Kind
+from fsdp_migrate.syntax.scopes import Kind, Scope
+
+
+class Maker(NamedTuple):
+    """A function, and the place in a tuple at which it returns the dictionary."""
+
+    function: ast.FunctionDef
+    place: tuple[int, ...]
+    home: Module
 
 
 def of_functions(spread: dict[Constructor, ast.expr], study: Study) -> Found:
     """Constructors that are given what calls of one function return."""
-    given: dict[tuple[ast.FunctionDef, tuple[int, ...]], dict[Constructor, ast.Call]]
-    given = defaultdict(dict)
-    homes: dict[ast.FunctionDef, Module] = {}
+    given: dict[Maker, dict[Constructor, ast.Call]] = defaultdict(dict)
+    handed: dict[Maker, list[Constructor]] = defaultdict(list)
     for constructor, dictionary in spread.items():
-        made = _made_by_call(dictionary, constructor.module)
-        if made is None:
+        module = constructor.module
+        scope = _scope_of(dictionary, module)
+        if scope is None or not isinstance(dictionary, ast.Name):
             continue
-        call, place = made
-        match list(study.values(call.func, constructor.module)):
-            case [Function(node=ast.FunctionDef() as function, module=home)]:
-                homes[function] = home
-                given[function, place][constructor] = call
-    for (function, place), calls in given.items():
-        read = partial(_returned, function, place, homes[function], calls, spread, study)
-        yield list(calls), read
+        calls = made_by_calls(dictionary.id, scope)
+        makers = {_maker(call, place, module, study) for call, place in calls} or {
+            _handed_by(dictionary, module, study)
+        }
+        maker = makers.pop()
+        if makers or maker is None:
+            continue
+        if calls:
+            given[maker][constructor] = calls[0][0]
+        else:
+            handed[maker].append(constructor)
+    for maker in dict.fromkeys((*given, *handed)):
+        others = handed.get(maker, [])
+        read = partial(_returned, maker, given.get(maker, {}), others, spread, study)
+        yield [*given.get(maker, ()), *others], read
 
 
-def _made_by_call(dictionary: ast.expr, module: Module) -> tuple[ast.Call, tuple[int, ...]] | None:
-    """The call that gives a variable of a function its only value, and the place in a tuple that
-    it has there."""
+def _scope_of(dictionary: ast.expr, module: Module) -> Scope | None:
+    """The function that has a variable."""
     if not isinstance(dictionary, ast.Name):
         return None
     scope = module.table.within[dictionary].lookup(dictionary.id)
-    if scope is None or not scope.is_function:
-        return None
-    match scope.bindings[dictionary.id]:
-        case [binding] if binding.kind is Kind.ASSIGN and isinstance(binding.value, ast.Call):
-            is_single = isinstance(binding.node, ast.Assign) and len(binding.node.targets) == 1
-            return (binding.value, binding.unpack) if is_single else None
+    return scope if scope is not None and scope.is_function else None
+
+
+def made_by_calls(name: str, scope: Scope) -> list[tuple[ast.Call, tuple[int, ...]]]:
+    """The calls that give a variable of a function all of its values, and the place in a tuple
+    that each has there; none if it has another value too."""
+    found = []
+    for binding in scope.bindings[name]:
+        statement, value = binding.node, binding.value
+        is_single = isinstance(statement, ast.Assign) and len(statement.targets) == 1
+        if binding.kind is not Kind.ASSIGN or not isinstance(value, ast.Call) or not is_single:
+            return []
+        found.append((value, binding.unpack))
+    return found
+
+
+def _maker(call: ast.Call, place: tuple[int, ...], module: Module, study: Study) -> Maker | None:
+    """The function that a call runs."""
+    match list(study.values(call.func, module)):
+        case [Function(node=ast.FunctionDef() as function, module=home)]:
+            return Maker(function, place, home)
     return None
 
 
+def _handed_by(dictionary: ast.Name, module: Module, study: Study) -> Maker | None:
+    """The function that makes the only dictionary that a parameter may be, if it is one."""
+    found = set()
+    for value in study.values(dictionary, module):
+        if isinstance(value, Constant) and value.value is None:
+            continue  # which nothing can be given as a dictionary
+        if not isinstance(value.node, (ast.Dict, ast.Call)):
+            return None
+        scope = value.module.table.scope_of(value.node)
+        if not isinstance(scope.node, ast.FunctionDef):
+            return None
+        found.add(Maker(scope.node, (), value.module))
+    return found.pop() if len(found) == 1 else None
+
+
 def _returned(
-    function: ast.FunctionDef,
-    place: tuple[int, ...],
-    home: Module,
+    maker: Maker,
     calls: dict[Constructor, ast.Call],
+    handed: Collection[Constructor],
     spread: dict[Constructor, ast.expr],
     study: Study,
 ) -> Contents:
@@ -67,20 +115,20 @@ def _returned(
     Raises:
         Unreadable: it cannot be read, or something else gets it.
     """
+    function, place, home = maker
     returns, yields = exits(function, home)
     if function.decorator_list or yields or function.body[-1] not in returns:
         raise Unreadable("it is made in another way")
-    _check_callers(function, home, [c.func for c in calls.values()], study)
-    contents = Contents(home, tuple(_entries(function, place, home)), made=_first(function, home))
-    contents.function, contents.calls = function, calls
-    for constructor in calls:
-        variable = spread[constructor]
-        assert isinstance(variable, ast.Name)
-        scope = present(constructor.module.table.within[variable].lookup(variable.id))
-        table = constructor.module.table
-        for use in table.names_by_id.named(variable.id):
-            if table.within[use].lookup(use.id) is scope and isinstance(use.ctx, ast.Load):
-                read_use(use, constructor.module, contents, set(spread.values()))
+    holders = {
+        dictionary_ways.Holder(name, scope, module): None
+        for name, scope, module in _variables(maker, study)
+    }
+    entries = tuple(_entries(function, place, home))
+    replaced = dictionary_ways.surely_replaced(holders)
+    contents = Contents(home, entries, made=_first(function, home), replaced=replaced)
+    if not handed:
+        contents.function, contents.calls = function, calls
+    dictionary_ways.read(holders, contents, set(spread.values()), study)
     contents.said = contents.written_members(study)
     return contents
 
@@ -117,17 +165,34 @@ def _entries(function: ast.FunctionDef, place: tuple[int, ...], home: Module) ->
     )
 
 
-def _check_callers(
-    function: ast.FunctionDef, home: Module, calls: Iterable[ast.expr], study: Study
-) -> None:
-    """Refuse a function that is called, or handed on, for something else.
+def _variables(maker: Maker, study: Study) -> Iterator[tuple[str, Scope, Module]]:
+    """The variables that calls of a function are assigned to, which is all that it is used for.
 
     Raises:
-        Unreadable: it is.
+        Unreadable: something else is done with it.
     """
+    function, place, home = maker
     scope = present(home.table.scopes[function].parent)
     if class_of_method(function, home) is not None or len(scope.bindings[function.name]) != 1:
         raise Unreadable("its name has several values")
     uses = name_uses.uses_of(function.name, scope, home, study.project, handed_on=True)
-    if uses is None or not {use for use, _ in uses} <= {*calls}:
+    if uses is None:
         raise Unreadable("something else may call the function")
+    for use, module in uses:
+        table = module.table
+        call = table.parents[use]
+        statement = table.parents[call]
+        if not isinstance(call, ast.Call) or call.func is not use:
+            raise Unreadable("something else may call the function")
+        caller = table.scope_of(call).home()
+        targets = statement.targets if isinstance(statement, ast.Assign) else []
+        target = targets[0] if len(targets) == 1 else None
+        for index in place:
+            inside = target.elts if isinstance(target, ast.Tuple) else []
+            target = inside[index] if index < len(inside) else None
+        if not isinstance(target, ast.Name) or not caller.is_function:
+            raise Unreadable("something else may call the function")
+        made = made_by_calls(target.id, caller)
+        if not made or any(_maker(c, p, module, study) != maker for c, p in made):
+            raise Unreadable("its variable has other values")
+        yield target.id, caller, module
