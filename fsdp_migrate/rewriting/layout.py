@@ -121,6 +121,18 @@ def _in_parentheses(line: cst.SimpleStatementLine, step: str) -> cst.SimpleState
     )
 
 
+def _elements_in_parentheses(line: cst.SimpleStatementLine, step: str) -> cst.SimpleStatementLine:
+    """``return a, b`` with each element on a line of its own, as formatters put it."""
+    small = line.body[0] if len(line.body) == 1 else None
+    if not isinstance(small, (cst.Assign, cst.Return)):
+        return line
+    value = small.value
+    if not isinstance(value, cst.Tuple) or len(value.elements) < 2 or value.lpar:
+        return line
+    opened = value.with_changes(lpar=[cst.LeftParen()], rpar=[cst.RightParen()])
+    return line.with_changes(body=[small.with_changes(value=explode(opened, step, ""))])
+
+
 def fit_line(
     node: SomeLine,
     module: cst.Module,
@@ -141,12 +153,19 @@ def fit_line(
         wrapped = _in_parentheses(node, module.default_indent)
         if wrapped is not None and not widths_above(limit, wrapped, module, indent):
             return of_kind(wrapped, type(node))
+        node = of_kind(_elements_in_parentheses(node, module.default_indent), type(node))
+        widths = widths_above(limit, node, module, indent)
     for outer in _around(node, breakable or set()) if widths else ():
         moved = _inside_on_one_line(outer, module.default_indent, _indent_at(outer, node, module))
         if moved is not None:
             fitted = _replaced(node, outer, moved)
             if Counter(widths_above(limit, fitted, module, indent)) <= Counter(own):
                 return fitted
+    for outer in _with_one_line_inside(node, breakable or set()) if widths else ():
+        exploded = explode(outer, module.default_indent, _indent_at(outer, node, module))
+        fitted = _replaced(node, outer, exploded)
+        if Counter(widths_above(limit, fitted, module, indent)) <= Counter(own):
+            return fitted
     if breakable is not None:
         breakable = breakable | set(_around(node, breakable))
     while widths:
@@ -334,6 +353,20 @@ def _around(
     of_type = of_type or isinstance(node, cst.Annotation)
     for child in _breakable_children(node):
         yield from _around(child, new, of_type=of_type)
+
+
+def _with_one_line_inside(node: cst.CSTNode, new: set[cst.CSTNode]) -> Iterator[cst.Call]:
+    """The user's calls whose arguments are on one line of their own, and have something new: where
+    that line is too wide now, formatters give each argument one."""
+    if node in new:
+        return
+    if isinstance(node, cst.Call) and len(node.args) > 1 and _is_broken(node) and _holds(node, new):
+        commas = (argument.comma for argument in node.args[:-1])
+        spaces = [c.whitespace_after for c in commas if isinstance(c, cst.Comma)]
+        if all(isinstance(space, cst.SimpleWhitespace) for space in spaces):
+            yield node
+    for child in _breakable_children(node):
+        yield from _with_one_line_inside(child, new)
 
 
 def _breakable_children(node: cst.CSTNode) -> Sequence[cst.CSTNode]:
