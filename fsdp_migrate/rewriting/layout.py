@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from typing import Generic, TypeVar
 
 import libcst as cst
@@ -31,19 +31,26 @@ def fit(
     module: cst.Module,
     indent: str,
     limit: int,
+    kept: Collection[str] = (),
 ) -> cst.SimpleStatementLine | cst.BaseCompoundStatement:
-    """A new statement whose lines fit ``limit`` columns, if breaking calls and displays does it."""
-    fitted = node.visit(_Fit(module, indent, limit))
+    """A new statement whose lines fit ``limit`` columns, if breaking calls and displays does it.
+
+    Lines that are ``kept`` from what it replaces are as wide as their author wrote them.
+    """
+    fitted = node.visit(_Fit(module, indent, limit, frozenset(line.strip() for line in kept)))
     assert isinstance(fitted, (cst.SimpleStatementLine, cst.BaseCompoundStatement))
     return fitted
 
 
 class _Fit(cst.CSTTransformer):
-    def __init__(self, module: cst.Module, indent: str, limit: int) -> None:
+    def __init__(
+        self, module: cst.Module, indent: str, limit: int, kept: frozenset[str] = frozenset()
+    ) -> None:
         super().__init__()
         self.module = module
         self.indent = indent
         self.limit = limit
+        self.kept = kept
         self.opened: list[str] = []  # the indents of the conditions around
 
     def visit_IndentedBlock(self, node: cst.IndentedBlock) -> bool:
@@ -75,6 +82,10 @@ class _Fit(cst.CSTTransformer):
     def leave_SimpleStatementLine(
         self, original_node: cst.SimpleStatementLine, updated_node: cst.SimpleStatementLine
     ) -> cst.SimpleStatementLine:
+        lines = self.module.code_for_node(_bare(updated_node)).replace("\r", "").split("\n")
+        wide = [line for line in lines if len((self.indent + line).expandtabs(4)) > self.limit]
+        if all(line.strip() in self.kept for line in wide):
+            return updated_node
         return fit_line(updated_node, self.module, self.indent, self.limit)
 
 

@@ -372,13 +372,14 @@ class Editor(cst.CSTTransformer):
 
     def render(self, codes: Iterable[Code], node: ast.AST) -> list[Line]:
         """New code as statements that stand beside a node, or in its place."""
-        text = self.module.source.lines[getattr(node, "lineno", 1) - 1]
-        indent = text[: len(text) - len(text.lstrip())]
+        first = getattr(node, "lineno", 1)
+        own = self.module.source.lines[first - 1 : getattr(node, "end_lineno", first)]
+        indent = own[0][: len(own[0]) - len(own[0].lstrip())]
         apart = [cst.EmptyLine(indent=False)] * (1 if indent else 2)  # PEP 8's empty lines
         found: list[Line] = []
         for code in codes:
             lines = [
-                layout.fit(line, self.tree, indent, self.line_length)
+                layout.fit(line, self.tree, indent, self.line_length, own[1:])
                 for line in template.statements(code, self.lookup, self.tree)
             ]
             if isinstance(lines[0], cst.FunctionDef) and not self.is_first(node):

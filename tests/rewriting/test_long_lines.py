@@ -217,3 +217,29 @@ def states(model, optimizer):
     function = after["a.py"][after["a.py"].index("def states") :].splitlines()
     assert "    return (" in function
     assert max(map(len, function)) <= 79
+
+
+def test_a_line_of_what_is_replaced_stays_as_wide_as_it_was() -> None:
+    wide = (
+        "                    torch.abs(param.grad.data) < eps, "
+        "torch.zeros_like(param.grad.data), param.grad.data\n"
+    )
+    text = f"""\
+import torch
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+def wrap(model):
+    model = FSDP(model, use_orig_params=True)
+    optimizer = torch.optim.AdamW(model.parameters())
+    clean(optimizer, 1e-9)
+    return model
+
+def clean(optimizer, eps):
+    for group in optimizer.param_groups:
+        for param in group["params"]:
+            if param.grad is not None:
+                param.grad.data = torch.where(
+{wide}                )
+"""
+    _, after = migrate({"a.py": text}, Options(line_length=100))
+    assert "copy_(torch.where(\n" + wide in after["a.py"]
