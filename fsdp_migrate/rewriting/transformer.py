@@ -17,7 +17,16 @@ from fsdp_migrate.planning.edits import (
     RemoveArgument,
     RemoveItem,
 )
-from fsdp_migrate.rewriting import blocks, comments, headers, layout, quotes, sequence, template
+from fsdp_migrate.rewriting import (
+    blocks,
+    breaking,
+    comments,
+    headers,
+    layout,
+    quotes,
+    sequence,
+    template,
+)
 from fsdp_migrate.rewriting.comments import Block
 from fsdp_migrate.rewriting.edit_plan import EditError, EditPlan, StatementEdits
 from fsdp_migrate.rewriting.imports.lines import ImportLines
@@ -118,7 +127,7 @@ class Editor(cst.CSTTransformer):
             return cst.parse_expression(ast.unparse(node))  # of a statement further down
         if not isinstance(found, cst.BaseExpression):
             raise EditError(f"the code at line {node.lineno} is used before it is reached")
-        return found.visit(layout.Dedent(self.shift(node)))  # type: ignore[return-value]
+        return found.visit(breaking.Dedent(self.shift(node)))  # type: ignore[return-value]
 
     def is_edited(self, node: ast.expr) -> bool:
         """Whether anything in an expression becomes something else."""
