@@ -139,3 +139,36 @@ def test_a_function_that_is_given_other_dictionaries_too_keeps_its_statements() 
     adapted = adapted.replace("def build()", ADAPT)
     _, after = migrate(files(adapted))
     assert 'each["use_orig_params"] = True' in after["train.py"]
+
+
+def test_a_function_that_wraps_with_other_dictionaries_too_is_for_the_running_program() -> None:
+    train = TRAIN.replace(
+        "    return FSDP(model, **given)", "    wrap(model, given)\n    return FSDP(model, **given)"
+    )
+    train += "\n\ndef wrap(net, each):\n    return FSDP(net, **each)\n"
+    train += "\n\ndef other(net, cfg):\n    return wrap(net, cfg.load())\n"
+    _, after = migrate(files(train))
+    assert "fully_shard(" not in after["train.py"]
+
+
+def test_what_may_be_put_into_another_dictionary_of_the_name_stays() -> None:
+    text = """\
+import torch
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP, MixedPrecision
+
+
+class Core:
+    defaults = {
+        "mixed_precision": MixedPrecision(param_dtype=torch.bfloat16),
+        "limit_all_gathers": True,
+    }
+
+    def build(self, net):
+        return FSDP(net, **self.defaults)
+
+
+def start(other):
+    other.defaults["limit_all_gathers"] = True
+"""
+    _, after = migrate({"core.py": text})
+    assert 'other.defaults["limit_all_gathers"] = True' in after["core.py"]

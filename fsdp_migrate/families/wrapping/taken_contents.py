@@ -75,7 +75,8 @@ class Contents:
         name, values = entry.name, self.places[entry.name]
         if entry in (*self.members, *self.said) or self._is_replaced(entry) or name in self.idle:
             return True
-        if name in NEEDLESS - self.asked:
+        known = [e for e, _ in self.written if e.name == name and not self._is_replaced(e)]
+        if name in NEEDLESS - self.asked and len(known) == len(values):
             nodes = (node for value, _ in values for node in ast.walk(value))
             return not any(isinstance(node, ast.Call) for node in nodes)
         is_here = entry.display is self.made or entry in (each for each, _ in self.added)
@@ -146,7 +147,7 @@ def read_use(
     """Read what something does with a dictionary.
 
     Args:
-        stays: a statement that puts something there is for other dictionaries as well.
+        stays: a statement that puts something there may be for other dictionaries as well.
 
     Raises:
         Unreadable: it may do anything.

@@ -224,5 +224,5 @@ def _of_class(name: str, spread: dict[Constructor, ast.expr], study: Study) -> C
         raise Unreadable("it is not just made once")
     contents = Contents(home, entries)
     for use, module in uses:
-        read_use(use, module, contents, set(spread.values()))
+        read_use(use, module, contents, set(spread.values()), stays=True)
     return contents

@@ -125,12 +125,21 @@ def _returned(
     }
     entries = tuple(_entries(function, place, home))
     replaced = dictionary_ways.surely_replaced(holders)
+    replaced -= {entry.name for entry in entries if not _is_only_made(entry.value, home, study)}
     contents = Contents(home, entries, made=_first(function, home), replaced=replaced)
     if not handed:
         contents.function, contents.calls = function, calls
-    dictionary_ways.read(holders, contents, set(spread.values()), study)
+    readers = [spread[constructor] for constructor in (*calls, *handed)]
+    dictionary_ways.read(holders, contents, readers, study)
     contents.said = contents.written_members(study)
     return contents
+
+
+def _is_only_made(value: ast.expr, home: Module, study: Study) -> bool:
+    """Whether nothing but settings of torch's are lost where nobody makes a value."""
+    called = [study.external(n.func, home) for n in ast.walk(value) if isinstance(n, ast.Call)]
+    known = ("torch.", "functools.")
+    return all(names and all(name.startswith(known) for name in names) for names in called)
 
 
 def _first(function: ast.FunctionDef, home: Module) -> ast.Call | ast.Dict | None:
