@@ -172,3 +172,9 @@ def start(other):
 """
     _, after = migrate({"core.py": text})
     assert 'other.defaults["limit_all_gathers"] = True' in after["core.py"]
+
+
+def test_a_call_of_the_programs_own_runs_still() -> None:
+    options = SETTINGS.replace("=size_based_auto_wrap_policy", "=choose_policy()")
+    _, after = migrate(files(options=options))
+    assert "choose_policy()" in after["options.py"]
