@@ -242,7 +242,7 @@ class CallGraph:
         argument, or out of a dictionary, as in ``{"model_cls": Model}``."""
         found: dict[str, None] = {}
         for name in classes:
-            found.update(dict.fromkeys(sorted(self.index.keys.get(name, ()))))
+            found.update(dict.fromkeys(self.index.keys_of(name)))
             found.update(dict.fromkeys(self._names_passed_on(name)))
         return [name for name in found if name not in classes]
 

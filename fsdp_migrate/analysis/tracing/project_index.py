@@ -57,20 +57,19 @@ class ProjectIndex:
                         found[name].append((given, call, module))
         return found
 
-    @cached_property
-    def keys(self) -> dict[str, set[str]]:
-        """The keys under which dictionaries that are written out have a name: ``{"cls": Model}``
-        and ``dict(cls=Model)``."""
-        found: dict[str, set[str]] = defaultdict(set)
+    def keys_of(self, name: str) -> Iterator[str]:
+        """The keys under which something of a name is put into a dictionary, or given to a call:
+        ``{"cls": Model}`` and ``dict(cls=Model)``."""
         for module in self.project.modules:
-            for node in ast.walk(module.source.tree):
-                if isinstance(node, ast.Dict):
-                    for key, value in zip(node.keys, node.values, strict=True):
+            table = module.table
+            for use in (*table.names_by_id.named(name), *table.attributes_by_name.named(name)):
+                match table.parents[use]:
+                    case ast.keyword(arg=str(argument)):
+                        yield argument
+                    case ast.Dict(keys=keys, values=values) if use in values:
+                        key = keys[values.index(use)]
                         if isinstance(key, ast.Constant) and isinstance(key.value, str):
-                            found[last_name(value)].add(key.value)
-                elif isinstance(node, ast.keyword) and node.arg is not None:
-                    found[last_name(node.value)].add(node.arg)
-        return found
+                            yield key.value
 
     @cached_property
     def additions(self) -> dict[str, list[tuple[ast.expr, ast.expr, Module]]]:
