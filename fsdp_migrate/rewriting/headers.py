@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import libcst as cst
 
-from fsdp_migrate.rewriting import layout
+from fsdp_migrate.rewriting import breaking, layout
 
 Headed = cst.If | cst.While | cst.For | cst.With | cst.FunctionDef
 PARTS = {
@@ -56,7 +56,7 @@ def _in_its_own_way(header: Headed, unit: str) -> Headed | None:
     if isinstance(header, (cst.If, cst.While)):
         test = header.test
         if isinstance(test, cst.BooleanOperation) and not test.lpar and _operands(test) > 2:
-            return header.with_changes(test=layout.one_operand_per_line(test, unit))
+            return header.with_changes(test=breaking.one_operand_per_line(test, unit))
         call = _last_call(test)
         return None if call is None else layout.inside_on_one_line(header, call, unit)
     return None
@@ -86,7 +86,7 @@ def _parameters_on_lines(header: cst.FunctionDef, unit: str) -> cst.FunctionDef 
     spaces = [getattr(each, "comma", None) for each in old[:-1]]
     if not old or any(_breaks(getattr(comma, "whitespace_after", None)) for comma in spaces):
         return None
-    inner, closing = layout.line_break(unit), layout.line_break("")
+    inner, closing = breaking.line_break(unit), breaking.line_break("")
     new: dict[cst.CSTNode, cst.CSTNode] = {
         each: each.with_changes(comma=cst.Comma(whitespace_after=inner)) for each in old
     }

@@ -1,29 +1,19 @@
-"""Break new lines that are too long, the way black would: one argument per line."""
+"""Break new lines that are too long, at the expressions that formatters would choose."""
 
 from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from typing import Generic, TypeVar
 
 import libcst as cst
 
+from fsdp_migrate.rewriting import breaking
 from fsdp_migrate.syntax.kinds import of_kind
 
 Line = cst.SimpleStatementLine | cst.BaseCompoundStatement
 SomeLine = TypeVar("SomeLine", bound=Line)
-Breakable = (
-    cst.Call
-    | cst.Dict
-    | cst.DictComp
-    | cst.IfExp
-    | cst.List
-    | cst.ListComp
-    | cst.SetComp
-    | cst.Tuple
-)
-Bracketed = Breakable | cst.Subscript
 
 
 def fit(
@@ -31,19 +21,26 @@ def fit(
     module: cst.Module,
     indent: str,
     limit: int,
+    kept: Collection[str] = (),
 ) -> cst.SimpleStatementLine | cst.BaseCompoundStatement:
-    """A new statement whose lines fit ``limit`` columns, if breaking calls and displays does it."""
-    fitted = node.visit(_Fit(module, indent, limit))
+    """A new statement whose lines fit ``limit`` columns, if breaking calls and displays does it.
+
+    Lines that are ``kept`` from what it replaces are as wide as their author wrote them.
+    """
+    fitted = node.visit(_Fit(module, indent, limit, frozenset(line.strip() for line in kept)))
     assert isinstance(fitted, (cst.SimpleStatementLine, cst.BaseCompoundStatement))
     return fitted
 
 
 class _Fit(cst.CSTTransformer):
-    def __init__(self, module: cst.Module, indent: str, limit: int) -> None:
+    def __init__(
+        self, module: cst.Module, indent: str, limit: int, kept: frozenset[str] = frozenset()
+    ) -> None:
         super().__init__()
         self.module = module
         self.indent = indent
         self.limit = limit
+        self.kept = kept
         self.opened: list[str] = []  # the indents of the conditions around
 
     def visit_IndentedBlock(self, node: cst.IndentedBlock) -> bool:
@@ -69,56 +66,17 @@ class _Fit(cst.CSTTransformer):
         if len(first.expandtabs(4)) <= self.limit:
             return updated_node
         return updated_node.with_changes(
-            test=one_operand_per_line(test, self.module.default_indent)
+            test=breaking.one_operand_per_line(test, self.module.default_indent)
         )
 
     def leave_SimpleStatementLine(
         self, original_node: cst.SimpleStatementLine, updated_node: cst.SimpleStatementLine
     ) -> cst.SimpleStatementLine:
+        lines = self.module.code_for_node(_bare(updated_node)).replace("\r", "").split("\n")
+        wide = [line for line in lines if len((self.indent + line).expandtabs(4)) > self.limit]
+        if all(line.strip() in self.kept for line in wide):
+            return updated_node
         return fit_line(updated_node, self.module, self.indent, self.limit)
-
-
-def one_operand_per_line(test: cst.BooleanOperation, step: str) -> cst.BooleanOperation:
-    """``(a and b)`` with a line for each operand, as formatters put a condition."""
-    inner, closing = line_break(step), line_break("")
-    operator = type(test.operator)
-
-    def split(node: cst.BaseExpression) -> cst.BaseExpression:
-        if not isinstance(node, cst.BooleanOperation) or not isinstance(node.operator, operator):
-            return node
-        if node.lpar and node is not test:
-            return node
-        before = node.operator.with_changes(whitespace_before=inner)
-        return node.with_changes(left=split(node.left), operator=before)
-
-    result = cst.ensure_type(split(test), cst.BooleanOperation)
-    return result.with_changes(
-        lpar=[cst.LeftParen(whitespace_after=inner)],
-        rpar=[cst.RightParen(whitespace_before=closing)],
-    )
-
-
-def _in_parentheses(line: cst.SimpleStatementLine, step: str) -> cst.SimpleStatementLine | None:
-    """``x = a if b else c`` with the value on a line of its own, as formatters put it."""
-    small = line.body[0] if len(line.body) == 1 else None
-    if not isinstance(small, (cst.Assign, cst.AnnAssign, cst.Return)):
-        return None
-    value = small.value
-    operators = (cst.IfExp, cst.BooleanOperation, cst.BinaryOperation, cst.Comparison)
-    if not isinstance(value, operators) or value.lpar:
-        return None
-    opening = cst.ParenthesizedWhitespace(indent=True, last_line=cst.SimpleWhitespace(step))
-    closing = cst.ParenthesizedWhitespace(indent=True, last_line=cst.SimpleWhitespace(""))
-    return line.with_changes(
-        body=[
-            small.with_changes(
-                value=value.with_changes(
-                    lpar=[cst.LeftParen(whitespace_after=opening)],
-                    rpar=[cst.RightParen(whitespace_before=closing)],
-                )
-            )
-        ]
-    )
 
 
 def fit_line(
@@ -138,15 +96,24 @@ def fit_line(
     """
     widths = widths_above(limit, node, module, indent)
     if widths and isinstance(node, cst.SimpleStatementLine):
-        wrapped = _in_parentheses(node, module.default_indent)
+        wrapped = breaking.in_parentheses(node, module.default_indent)
         if wrapped is not None and not widths_above(limit, wrapped, module, indent):
             return of_kind(wrapped, type(node))
+        node = of_kind(breaking.elements_in_parentheses(node, module.default_indent), type(node))
+        widths = widths_above(limit, node, module, indent)
     for outer in _around(node, breakable or set()) if widths else ():
-        moved = _inside_on_one_line(outer, module.default_indent, _indent_at(outer, node, module))
+        moved = breaking.put_on_one_line(
+            outer, module.default_indent, _indent_at(outer, node, module)
+        )
         if moved is not None:
             fitted = _replaced(node, outer, moved)
             if Counter(widths_above(limit, fitted, module, indent)) <= Counter(own):
                 return fitted
+    for outer in _with_one_line_inside(node, breakable or set()) if widths else ():
+        exploded = breaking.explode(outer, module.default_indent, _indent_at(outer, node, module))
+        fitted = _replaced(node, outer, exploded)
+        if Counter(widths_above(limit, fitted, module, indent)) <= Counter(own):
+            return fitted
     if breakable is not None:
         breakable = breakable | set(_around(node, breakable))
     while widths:
@@ -162,7 +129,7 @@ def fit_line(
 
 
 def _narrowest(
-    target: Breakable,
+    target: breaking.Breakable,
     line: SomeLine,
     breakable: set[cst.CSTNode] | None,
     module: cst.Module,
@@ -171,8 +138,8 @@ def _narrowest(
 ) -> _Swap[SomeLine]:
     """A line in which an expression is broken: its arguments on one line if they fit there."""
     base = _indent_at(target, line, module)
-    exploded = _Swap(line, target, explode(target, module.default_indent, base), breakable)
-    on_one_line = _inside_on_one_line(target, module.default_indent, base)
+    exploded = _Swap(line, target, breaking.explode(target, module.default_indent, base), breakable)
+    on_one_line = breaking.put_on_one_line(target, module.default_indent, base)
     if on_one_line is None:
         return exploded
     swap = _Swap(line, target, on_one_line, breakable)
@@ -248,29 +215,8 @@ def _indent_at(target: cst.CSTNode, line: Line, module: cst.Module) -> str:
 
 def inside_on_one_line(line: SomeLine, call: cst.Call, unit: str) -> SomeLine | None:
     """A line in which a call that is on one line has its arguments on one of their own."""
-    moved = None if _is_broken(call) else _inside_on_one_line(call, unit, "")
+    moved = None if breaking.is_broken(call) else breaking.put_on_one_line(call, unit, "")
     return None if moved is None else _replaced(line, call, moved)
-
-
-def _inside_on_one_line(node: Bracketed, unit: str, base: str) -> Bracketed | None:
-    """An expression with all that its brackets hold on one line of its own, which black tries
-    first."""
-    inner, closing = line_break(base + unit), line_break(base)
-    if isinstance(node, cst.Subscript):
-        return node.with_changes(
-            lbracket=node.lbracket.with_changes(whitespace_after=inner),
-            rbracket=node.rbracket.with_changes(whitespace_before=closing),
-        )
-    if isinstance(node, cst.IfExp):
-        return node.with_changes(
-            lpar=[cst.LeftParen(whitespace_after=inner)],
-            rpar=[cst.RightParen(whitespace_before=closing)],
-        )
-    if not isinstance(node, cst.Call):
-        return None
-    args = list(node.args)
-    args[-1] = args[-1].with_changes(comma=cst.MaybeSentinel.DEFAULT, whitespace_after_arg=closing)
-    return node.with_changes(args=args, whitespace_before_args=inner)
 
 
 class _Swap(cst.CSTTransformer, Generic[SomeLine]):
@@ -307,33 +253,54 @@ def _replaced(node: SomeLine, old: cst.CSTNode, new: cst.CSTNode) -> SomeLine:
     return of_kind(result, type(node))
 
 
-def _outermost_first(node: cst.CSTNode, breakable: set[cst.CSTNode] | None) -> Iterator[Breakable]:
+def _outermost_first(
+    node: cst.CSTNode, breakable: set[cst.CSTNode] | None
+) -> Iterator[breaking.Breakable]:
     """The breakable expressions that are still on one line."""
     queue: list[tuple[cst.CSTNode, bool]] = [(node, breakable is None)]
     while queue:
         current, ours = queue.pop(0)
         ours = ours or (breakable is not None and current in breakable)
-        if ours and _is_breakable(current) and not _is_broken(current):
+        if ours and breaking.is_breakable(current) and not breaking.is_broken(current):
             yield current  # type: ignore[misc]
         queue += [(child, ours) for child in _breakable_children(current)]
 
 
 def _around(
     node: cst.CSTNode, new: set[cst.CSTNode], *, of_type: bool = False
-) -> Iterator[Bracketed]:
+) -> Iterator[breaking.Bracketed]:
     """The user's calls and displays, and subscripts of a type, that are on one line and are given
     something new, the outermost first."""
     if node in new:
         return
     bare = isinstance(node, cst.IfExp) and not node.lpar
-    has_brackets = (_is_breakable(node) and not bare) or (
+    has_brackets = (breaking.is_breakable(node) and not bare) or (
         of_type and isinstance(node, cst.Subscript)
     )
-    if has_brackets and not _is_broken(node) and _holds(node, new):
+    if has_brackets and not breaking.is_broken(node) and _holds(node, new):
         yield node  # type: ignore[misc]
     of_type = of_type or isinstance(node, cst.Annotation)
     for child in _breakable_children(node):
         yield from _around(child, new, of_type=of_type)
+
+
+def _with_one_line_inside(node: cst.CSTNode, new: set[cst.CSTNode]) -> Iterator[cst.Call]:
+    """The user's calls whose arguments are on one line of their own, and have something new: where
+    that line is too wide now, formatters give each argument one."""
+    if node in new:
+        return
+    if (
+        isinstance(node, cst.Call)
+        and len(node.args) > 1
+        and breaking.is_broken(node)
+        and _holds(node, new)
+    ):
+        commas = (argument.comma for argument in node.args[:-1])
+        spaces = [c.whitespace_after for c in commas if isinstance(c, cst.Comma)]
+        if all(isinstance(space, cst.SimpleWhitespace) for space in spaces):
+            yield node
+    for child in _breakable_children(node):
+        yield from _with_one_line_inside(child, new)
 
 
 def _breakable_children(node: cst.CSTNode) -> Sequence[cst.CSTNode]:
@@ -343,117 +310,3 @@ def _breakable_children(node: cst.CSTNode) -> Sequence[cst.CSTNode]:
 
 def _holds(node: cst.CSTNode, new: set[cst.CSTNode]) -> bool:
     return any(child in new or _holds(child, new) for child in node.children)
-
-
-def _is_breakable(node: cst.CSTNode) -> bool:
-    if isinstance(node, cst.Call):
-        return bool(node.args)
-    if isinstance(node, (cst.Dict, cst.List)):
-        return bool(node.elements)
-    if isinstance(node, cst.Tuple):
-        return len(node.elements) > 1 and len(node.lpar) == 1
-    return isinstance(node, (cst.DictComp, cst.IfExp, cst.ListComp, cst.SetComp))
-
-
-def _is_broken(node: cst.CSTNode) -> bool:
-    opening: cst.CSTNode | None = None
-    if isinstance(node, cst.Call):
-        opening = node.whitespace_before_args
-    elif isinstance(node, (cst.Dict, cst.DictComp, cst.SetComp)):
-        opening = node.lbrace.whitespace_after
-    elif isinstance(node, (cst.List, cst.ListComp, cst.Subscript)):
-        opening = node.lbracket.whitespace_after
-    elif isinstance(node, (cst.Tuple, cst.IfExp)) and node.lpar:
-        opening = node.lpar[0].whitespace_after
-    return isinstance(opening, cst.ParenthesizedWhitespace)
-
-
-def explode(node: Breakable, unit: str, base: str) -> Breakable:
-    """One argument or element a line, indented one ``unit`` deeper, with a trailing comma."""
-    inner = line_break(base + unit)
-    closing = line_break(base)
-    if isinstance(node, cst.Call):
-        args = [a.with_changes(comma=cst.Comma(whitespace_after=inner)) for a in node.args]
-        args[-1] = args[-1].with_changes(
-            comma=cst.Comma(whitespace_after=closing), whitespace_after_arg=_NO_SPACE
-        )
-        return node.with_changes(args=args, whitespace_before_args=inner)
-    if isinstance(node, (cst.DictComp, cst.ListComp, cst.SetComp)):
-        return _explode_comprehension(node, inner, closing)
-    if isinstance(node, cst.IfExp):
-        return node.with_changes(
-            lpar=[cst.LeftParen(whitespace_after=inner)],
-            rpar=[cst.RightParen(whitespace_before=closing)],
-            whitespace_before_if=inner,
-            whitespace_before_else=inner,
-        )
-    elements = [e.with_changes(comma=cst.Comma(whitespace_after=inner)) for e in node.elements]
-    elements[-1] = elements[-1].with_changes(comma=cst.Comma(whitespace_after=closing))
-    if isinstance(node, cst.Dict):
-        opening = node.lbrace.with_changes(whitespace_after=inner)
-        return node.with_changes(elements=elements, lbrace=opening)
-    if isinstance(node, cst.Tuple):
-        opened = node.lpar[0].with_changes(whitespace_after=inner)
-        return node.with_changes(elements=elements, lpar=[opened])
-    return node.with_changes(
-        elements=elements, lbracket=node.lbracket.with_changes(whitespace_after=inner)
-    )
-
-
-def _explode_comprehension(
-    node: cst.DictComp | cst.ListComp | cst.SetComp,
-    inner: cst.ParenthesizedWhitespace,
-    closing: cst.ParenthesizedWhitespace,
-) -> cst.DictComp | cst.ListComp | cst.SetComp:
-    """The element, each ``for`` and each ``if`` on a line of its own."""
-    loops = [node.for_in]
-    while loops[-1].inner_for_in is not None:
-        loops.append(loops[-1].inner_for_in)
-    broken: cst.CompFor | None = None
-    for loop in reversed(loops):
-        broken = loop.with_changes(
-            whitespace_before=inner,
-            ifs=[test.with_changes(whitespace_before=inner) for test in loop.ifs],
-            inner_for_in=broken,
-        )
-    if isinstance(node, (cst.DictComp, cst.SetComp)):
-        return node.with_changes(
-            for_in=broken,
-            lbrace=node.lbrace.with_changes(whitespace_after=inner),
-            rbrace=node.rbrace.with_changes(whitespace_before=closing),
-        )
-    return node.with_changes(
-        for_in=broken,
-        lbracket=node.lbracket.with_changes(whitespace_after=inner),
-        rbracket=node.rbracket.with_changes(whitespace_before=closing),
-    )
-
-
-_NO_SPACE = cst.SimpleWhitespace("")
-
-
-def line_break(indent: str) -> cst.ParenthesizedWhitespace:
-    """A line break inside brackets, ``indent`` deeper than the block."""
-    return cst.ParenthesizedWhitespace(indent=True, last_line=cst.SimpleWhitespace(indent))
-
-
-class Dedent(cst.CSTTransformer):
-    """Move the continuation lines of an expression to the left, because its first line moves."""
-
-    def __init__(self, columns: int) -> None:
-        super().__init__()
-        self.columns = columns
-
-    def on_visit(self, node: cst.CSTNode) -> bool:
-        return self.columns > 0
-
-    def leave_ParenthesizedWhitespace(
-        self,
-        original_node: cst.ParenthesizedWhitespace,
-        updated_node: cst.ParenthesizedWhitespace,
-    ) -> cst.ParenthesizedWhitespace:
-        indent = updated_node.last_line.value
-        if not updated_node.indent or len(indent) < self.columns:
-            return updated_node
-        last = cst.SimpleWhitespace(indent[self.columns :])
-        return updated_node.with_changes(last_line=last)

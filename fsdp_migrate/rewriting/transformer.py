@@ -17,7 +17,16 @@ from fsdp_migrate.planning.edits import (
     RemoveArgument,
     RemoveItem,
 )
-from fsdp_migrate.rewriting import blocks, comments, headers, layout, quotes, sequence, template
+from fsdp_migrate.rewriting import (
+    blocks,
+    breaking,
+    comments,
+    headers,
+    layout,
+    quotes,
+    sequence,
+    template,
+)
 from fsdp_migrate.rewriting.comments import Block
 from fsdp_migrate.rewriting.edit_plan import EditError, EditPlan, StatementEdits
 from fsdp_migrate.rewriting.imports.lines import ImportLines
@@ -118,7 +127,7 @@ class Editor(cst.CSTTransformer):
             return cst.parse_expression(ast.unparse(node))  # of a statement further down
         if not isinstance(found, cst.BaseExpression):
             raise EditError(f"the code at line {node.lineno} is used before it is reached")
-        return found.visit(layout.Dedent(self.shift(node)))  # type: ignore[return-value]
+        return found.visit(breaking.Dedent(self.shift(node)))  # type: ignore[return-value]
 
     def is_edited(self, node: ast.expr) -> bool:
         """Whether anything in an expression becomes something else."""
@@ -372,13 +381,14 @@ class Editor(cst.CSTTransformer):
 
     def render(self, codes: Iterable[Code], node: ast.AST) -> list[Line]:
         """New code as statements that stand beside a node, or in its place."""
-        text = self.module.source.lines[getattr(node, "lineno", 1) - 1]
-        indent = text[: len(text) - len(text.lstrip())]
+        first = getattr(node, "lineno", 1)
+        own = self.module.source.lines[first - 1 : getattr(node, "end_lineno", first)]
+        indent = own[0][: len(own[0]) - len(own[0].lstrip())]
         apart = [cst.EmptyLine(indent=False)] * (1 if indent else 2)  # PEP 8's empty lines
         found: list[Line] = []
         for code in codes:
             lines = [
-                layout.fit(line, self.tree, indent, self.line_length)
+                layout.fit(line, self.tree, indent, self.line_length, own[1:])
                 for line in template.statements(code, self.lookup, self.tree)
             ]
             if isinstance(lines[0], cst.FunctionDef) and not self.is_first(node):

@@ -96,7 +96,7 @@ def _converted(node: ast.expr, plan: ShardPlan, study: Study) -> Code:
         nothing = plan.name(fsdp1.PACKAGE, "OffloadPolicy")
         return code("{v} or {n}()", v=node, n=nothing)
     if access_path(node) is not None:
-        return code("{v}", v=ast.unparse(node))
+        return code("{v}", v=ast.unparse(node).replace("'", '"'))
     name = plan.fresh("offload_policy")
     plan.setup.append(code("{n} = {v}", n=name, v=node))
     return code("{n}", n=name)

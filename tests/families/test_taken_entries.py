@@ -211,9 +211,17 @@ def test_what_may_be_felt_is_for_the_running_program(way: str) -> None:
     assert "fully_shard(" not in after.get("train.py", "")
 
 
-def test_a_precision_that_is_replaced_by_none_is_that_of_no_precision() -> None:
-    _, after = migrate(files(with_line(ALIKE["a change"])))
+def test_a_precision_that_may_be_replaced_by_none_is_that_of_no_precision() -> None:
+    line = "    if cfg.plain:\n        given['mixed_precision'] = None\n"
+    _, after = migrate(files(with_line(line)))
     assert 'given["mixed_precision"] or MixedPrecisionPolicy()' in after["train.py"]
+
+
+def test_what_is_surely_replaced_goes_with_what_it_is_replaced_by() -> None:
+    result, after = migrate(files(with_line(ALIKE["a change"])))
+    assert "mixed_precision" not in after["train.py"] + after["lib/options.py"]
+    assert "mp_policy" not in after["train.py"]
+    assert all(outcome.value != "left" for _, outcome in outcomes(result))
 
 
 def test_a_policy_that_is_asked_for_is_kept() -> None:

@@ -177,3 +177,69 @@ def wrap(model, configuration):
 """
     _, after = migrate({"a.py": text}, Options(line_length=79))
     assert '    found["mp_policy"] = MixedPrecisionPolicy(\n' in after["a.py"]
+
+
+def test_arguments_on_a_line_of_their_own_get_one_each() -> None:
+    text = """\
+from torch.distributed.fsdp import CPUOffload, FullyShardedDataParallel as FSDP
+
+def wrap(model, flags):
+    return build(
+        FSDP(model, use_orig_params=flags.keep), name="first", number=flags.number
+    )
+
+def keep(model, flags):
+    kept = build(
+        FSDP(model, cpu_offload=CPUOffload(offload_params=True)), name="first", number=1
+    )
+    return kept
+"""
+    _, after = migrate({"a.py": text}, Options(line_length=79))
+    assert (
+        "    kept = build(\n"
+        "        fully_shard(model, offload_policy=CPUOffloadPolicy()),\n"
+        '        name="first",\n'
+        "        number=1,\n"
+        "    )\n"
+    ) in after["a.py"]
+    assert '        fully_shard(model), name="first", number=flags.number\n' in after["a.py"]
+
+
+def test_elements_without_brackets_get_them() -> None:
+    text = """\
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+def states(model, optimizer):
+    model = FSDP(model)
+    return model.state_dict(), FSDP.optim_state_dict(model, optimizer)
+"""
+    _, after = migrate({"a.py": text}, Options(line_length=79))
+    function = after["a.py"][after["a.py"].index("def states") :].splitlines()
+    assert "    return (" in function
+    assert max(map(len, function)) <= 79
+
+
+def test_a_line_of_what_is_replaced_stays_as_wide_as_it_was() -> None:
+    wide = (
+        "                    torch.abs(param.grad.data) < eps, "
+        "torch.zeros_like(param.grad.data), param.grad.data\n"
+    )
+    text = f"""\
+import torch
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+def wrap(model):
+    model = FSDP(model, use_orig_params=True)
+    optimizer = torch.optim.AdamW(model.parameters())
+    clean(optimizer, 1e-9)
+    return model
+
+def clean(optimizer, eps):
+    for group in optimizer.param_groups:
+        for param in group["params"]:
+            if param.grad is not None:
+                param.grad.data = torch.where(
+{wide}                )
+"""
+    _, after = migrate({"a.py": text}, Options(line_length=100))
+    assert "copy_(torch.where(\n" + wide in after["a.py"]

@@ -93,6 +93,7 @@ class CallGraph:
         names = [name]
         if owner is not None and is_init:
             names += [c.node.name for c in self.classes.subclasses(Class(owner, module))]
+            names += self._names_of_classes(names)
         if owner is not None and function.name == "__call__":
             names += self._instance_names(Class(owner, module))
         wanted: set[Hashable] = {function}
@@ -235,6 +236,15 @@ class CallGraph:
         return self._names_of(
             [c for each in classes for c in self.index.calls_named(each.node.name)]
         )
+
+    def _names_of_classes(self, classes: list[str]) -> list[str]:
+        """The names under which classes may be called that are handed on by their own: as an
+        argument, or out of a dictionary, as in ``{"model_cls": Model}``."""
+        found: dict[str, None] = {}
+        for name in classes:
+            found.update(dict.fromkeys(self.index.keys_of(name)))
+            found.update(dict.fromkeys(self._names_passed_on(name)))
+        return [name for name in found if name not in classes]
 
     def _names_of(self, made: list[tuple[ast.Call, Module]]) -> list[str]:
         """The names that the results of some calls may have, wherever they are passed on to."""

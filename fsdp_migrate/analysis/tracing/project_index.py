@@ -57,6 +57,20 @@ class ProjectIndex:
                         found[name].append((given, call, module))
         return found
 
+    def keys_of(self, name: str) -> Iterator[str]:
+        """The keys under which something of a name is put into a dictionary, or given to a call:
+        ``{"cls": Model}`` and ``dict(cls=Model)``."""
+        for module in self.project.modules:
+            table = module.table
+            for use in (*table.names_by_id.named(name), *table.attributes_by_name.named(name)):
+                match table.parents[use]:
+                    case ast.keyword(arg=str(argument)):
+                        yield argument
+                    case ast.Dict(keys=keys, values=values) if use in values:
+                        key = keys[values.index(use)]
+                        if isinstance(key, ast.Constant) and isinstance(key.value, str):
+                            yield key.value
+
     @cached_property
     def additions(self) -> dict[str, list[tuple[ast.expr, ast.expr, Module]]]:
         """Every ``name.append(x)`` and ``name[key] = x`` of the project, by name."""

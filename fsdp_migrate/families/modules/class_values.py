@@ -10,15 +10,10 @@ from collections.abc import Iterator
 
 from fsdp_migrate.analysis.module import Module
 from fsdp_migrate.families.modules.class_texts import nodes_of_parts
-from fsdp_migrate.families.modules.exact_classes import (
-    is_around,
-    is_own,
-    is_said,
-    visited_model,
-    visitors,
-)
+from fsdp_migrate.families.modules.exact_classes import is_around, is_own, is_said
 from fsdp_migrate.families.modules.inside_wrappers import wrapper_of
 from fsdp_migrate.families.modules.named_classes import named_subject, uses_of
+from fsdp_migrate.families.modules.visited_modules import visited_model, visitors
 from fsdp_migrate.fsdp1.class_questions import classified
 from fsdp_migrate.fsdp1.construct import Construct
 from fsdp_migrate.fsdp1.site import Site

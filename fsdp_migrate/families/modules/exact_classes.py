@@ -16,8 +16,8 @@ from dataclasses import dataclass
 
 from fsdp_migrate.analysis.module import Module
 from fsdp_migrate.analysis.tracing.functions import is_dataclass
-from fsdp_migrate.analysis.values import Class, External, Function, Value, is_open
-from fsdp_migrate.families.modules import class_texts
+from fsdp_migrate.analysis.values import Class, External, is_open
+from fsdp_migrate.families.modules import class_texts, visited_modules
 from fsdp_migrate.families.modules.class_texts import NAMES
 from fsdp_migrate.families.modules.inside_wrappers import wrapper_of
 from fsdp_migrate.families.modules.named_classes import uses_of
@@ -28,7 +28,6 @@ from fsdp_migrate.fsdp1.construct import Construct
 from fsdp_migrate.fsdp1.model_values import definitions
 from fsdp_migrate.fsdp1.site import Site
 from fsdp_migrate.planning.context import Study
-from fsdp_migrate.syntax.expressions import last_name
 from fsdp_migrate.syntax.kinds import of_kind
 from fsdp_migrate.syntax.scopes import Kind
 from fsdp_migrate.syntax.trees import FUNCTIONS
@@ -38,11 +37,8 @@ NAMED = Construct.parse("class name")
 PART = Construct.parse("part of a class name")
 OF_WRAPPER = Construct.parse("class name of a wrapper")
 DERIVED = Construct.parse("bases of a class")
-CALLS_DEEP = 3
 BEFORE = frozenset({"__init__", "__new__"})  # nothing is sharded yet
 WRAPPER = "FullyShardedDataParallel"
-VISITS = frozenset({"modules", "named_modules"})
-CHILDREN = frozenset({"children", "named_children"})
 BASES = frozenset({"__base__", "__bases__", "__mro__"})
 # Not ``catalog.get`` or ``blueprint``, but ``logger.info``, ``self.log_dict`` and ``rank0_print``.
 SAYING = re.compile(r"(?i)(?:^|[._])(?:p?print|logs?|logger|logging|warn|warnings?)(?![a-z])")
@@ -73,9 +69,9 @@ class Test:
 def find_exact_class_tests(study: Study, module: Module) -> Iterator[Site]:
     """Sites for tests of the exact class of modules of FSDP models."""
     tests = list(_tests(module))
-    handed = visitors(study, module) if tests else {}
+    handed = visited_modules.visitors(study, module) if tests else {}
     for test in tests:
-        model = visited_model(test.subject, study, module, handed)
+        model = visited_modules.visited_model(test.subject, study, module, handed)
         if not _compares_with_wrapper(test, study, module):  # which FSDP404 answers
             model = model or wrapper_of(test.subject, study, module)
         asked = names_wrapper(test) and bool(study.constructors)
@@ -96,7 +92,7 @@ def find_class_names(study: Study, module: Module) -> Iterator[Site]:
         return
     names = module.table.attributes_by_name.of(NAMES)
     asked = [(name, subject) for name in names if (subject := classified(name.value)) is not None]
-    handed = visitors(study, module) if asked else {}
+    handed = visited_modules.visitors(study, module) if asked else {}
     parts = class_texts.nodes_of_parts(study, module) if asked else set()
     for name, subject in asked:
         around = module.table.parents[name]
@@ -105,7 +101,9 @@ def find_class_names(study: Study, module: Module) -> Iterator[Site]:
         compared = isinstance(around, ast.Compare) and not _is_looked_into(name, around)
         if compared or _is_taken_off(name, module) or is_said(name, module):
             continue
-        model = visited_model(subject, study, module, handed) or wrapper_of(subject, study, module)
+        model = visited_modules.visited_model(subject, study, module, handed) or wrapper_of(
+            subject, study, module
+        )
         if model is None and is_around(subject, study, module):
             model = subject
         if model is None and study.traced(subject, module):
@@ -123,7 +121,7 @@ def find_parts_of_names(study: Study, module: Module) -> Iterator[Site]:
     model is asked.
     """
     for test in class_texts.parts_asked_for(study, module):
-        model = visited_model(test.subject, study, module, {})
+        model = visited_modules.visited_model(test.subject, study, module, {})
         model = model or wrapper_of(test.subject, study, module)
         if model is None and study.traced(test.subject, module):
             model = test.subject
@@ -145,14 +143,14 @@ def _is_unknown(subject: ast.expr, study: Study, module: Module) -> bool:
 def find_class_bases(study: Study, module: Module) -> Iterator[Site]:
     """Sites for ``type(m).__bases__`` of what may be a sharded module: its own class is one."""
     asked = module.table.attributes_by_name.of(BASES) if study.constructors else ()
-    handed = visitors(study, module) if asked else {}
+    handed = visited_modules.visitors(study, module) if asked else {}
     for bases in asked:
         subject = classified(bases.value)
         if subject is None or is_said(bases, module):
             continue
         values = study.values(subject, module)
         open_ = is_open(values)
-        model = visited_model(subject, study, module, handed)
+        model = visited_modules.visited_model(subject, study, module, handed)
         traced = study.traced(subject, module)
         if model is not None or open_ or traced or is_own(subject, study, module):
             yield Site(DERIVED, module, bases, bases, model)
@@ -235,23 +233,6 @@ def is_record(cls: Class, study: Study) -> bool:
     )
 
 
-def is_visited(node: ast.expr, study: Study, module: Module) -> bool:
-    """Whether ``node`` is the variable of a loop over all modules of an FSDP model.
-
-    In FSDP1 a wrapper came first, and then the module in it, which was no FSDP module.
-    """
-    return is_handed(node, study, module) or visited_model(node, study, module, {}) is not None
-
-
-def is_handed(node: ast.expr, study: Study, module: Module) -> bool:
-    """Whether ``node`` is what a function that is called for every module of a model is given.
-
-    Any model: where it has no FSDP modules, they are not met.
-    """
-    handed = visitors(study, module, of_any=True)
-    return any(d.node in handed for d in definitions(node, module) if d.kind is Kind.PARAMETER)
-
-
 def read_test(node: ast.Compare, module: Module) -> Test:
     """The test that a site found by :func:`find_exact_class_tests` is."""
     return next(t for t in _tests(module) if t.node is node)
@@ -284,105 +265,6 @@ def names_wrapper(test: Test) -> bool:
     return test.by_name and any(
         isinstance(node, ast.Constant) and node.value == WRAPPER for node in ast.walk(test.other)
     )
-
-
-def visited_model(
-    node: ast.expr,
-    study: Study,
-    module: Module,
-    handed: dict[ast.AST, ast.expr],
-    depth: int = CALLS_DEEP,
-) -> ast.expr | None:
-    """The FSDP model, if ``node`` is the variable of a loop over its modules; ``node`` itself if it
-    is a parameter that is given one elsewhere."""
-    if not isinstance(node, ast.Name):
-        return None
-    for definition in definitions(node, module):
-        if definition.kind is Kind.PARAMETER and definition.node in handed:
-            return handed[definition.node]
-        if definition.kind is Kind.PARAMETER and depth:
-            function = module.table.parents.get(module.table.parents.get(definition.node, node))
-            if not isinstance(function, FUNCTIONS):
-                continue
-            for call in study.tracer.callers(function, module):
-                given = call.argument(function, node.id)
-                if given and visited_model(given, study, call.module, {}, depth - 1) is not None:
-                    return node
-        if definition.kind is not Kind.ELEMENT or definition.value is None:
-            continue
-        for part in ast.walk(definition.value):
-            method = part.func if isinstance(part, ast.Call) else None
-            if not isinstance(method, ast.Attribute) or method.attr not in VISITS | CHILDREN:
-                continue
-            deep = method.attr in VISITS or _recurs(node, module)
-            model = model_in(method.value, study, module) if deep else None
-            if model is not None:
-                return model
-    return None
-
-
-def model_in(node: ast.expr, study: Study, module: Module) -> ast.expr | None:
-    """The FSDP model that a path starts with: ``model`` of ``model.layers``."""
-    current: ast.expr | None = node
-    while current is not None:
-        if study.traced(current, module):
-            return current
-        inner = isinstance(current, (ast.Attribute, ast.Subscript))
-        current = current.value if inner else None  # type: ignore[attr-defined]
-    return None
-
-
-def _recurs(node: ast.expr, module: Module) -> bool:
-    """Whether the function around ``node`` calls itself."""
-    for parent in module.table.ancestors(node):
-        if isinstance(parent, (ast.FunctionDef, ast.AsyncFunctionDef)):
-            return any(
-                isinstance(call, ast.Call) and last_name(call.func) == parent.name
-                for call in ast.walk(parent)
-            )
-    return False
-
-
-def visitors(study: Study, module: Module, *, of_any: bool = False) -> dict[ast.AST, ast.expr]:
-    """The first parameters of functions that are called for every module, and of which model."""
-    found: dict[ast.AST, ast.expr] = {}
-    for call in module.table.calls_by_name.of(("apply", "apply_activation_checkpointing")):
-        model, function = None, None
-        if isinstance(call.func, ast.Attribute) and call.func.attr == "apply" and call.args:
-            model, function = call.func.value, call.args[0]
-        elif last_name(call.func) == "apply_activation_checkpointing":
-            given = dict(zip(("model", "wrapper", "check_fn"), call.args, strict=False))
-            given |= {k.arg: k.value for k in call.keywords if k.arg}
-            model, function = given.get("model"), given.get("check_fn")
-        if model is None or function is None or not (of_any or study.traced(model, module)):
-            continue
-        for value in study.values(function, module):
-            found |= dict.fromkeys(_first_parameter(value), model)
-    for call in module.table.calls_by_name.of(("map", "filter")):
-        match call:
-            case ast.Call(func=ast.Name(), args=[function, iterated]):
-                visited = _visited_by(iterated, study, module)
-                for value in study.values(function, module) if visited is not None else ():
-                    found |= {first: visited for first in _first_parameter(value) if visited}
-    return found
-
-
-def _first_parameter(function: Value) -> list[ast.arg]:
-    if not isinstance(function, Function) or not isinstance(function.node, FUNCTIONS):
-        return []
-    arguments = function.node.args
-    return [*arguments.posonlyargs, *arguments.args][:1]
-
-
-def _visited_by(node: ast.expr, study: Study, module: Module) -> ast.expr | None:
-    """The FSDP model whose modules an expression gives one by one: ``model.modules()``."""
-    for part in ast.walk(node):
-        match part:
-            case ast.Call(func=ast.Attribute(value=whole, attr=attr)) if attr in VISITS:
-                model = model_in(whole, study, module)
-                if model is not None:
-                    return model
-    return None
 
 
 def known_subclasses(node: ast.expr, study: Study, module: Module) -> list[str] | None:

@@ -6,7 +6,7 @@ import ast
 from collections.abc import Sequence
 
 from fsdp_migrate.analysis.module import Module
-from fsdp_migrate.families.modules import exact_classes
+from fsdp_migrate.families.modules import visited_modules
 from fsdp_migrate.fsdp1 import unwrapping
 from fsdp_migrate.fsdp1.api import is_fsdp2_class
 from fsdp_migrate.fsdp1.site import Site
@@ -52,9 +52,9 @@ def decide_passed_over(site: Site, models: frozenset[Constructor], study: Study)
     """
     check = site.call
     holder = site.module.table.parents[check]
-    if not exact_classes.is_visited(check.args[0], study, site.module):
+    if not visited_modules.is_visited(check.args[0], study, site.module):
         return None
-    handed = exact_classes.is_handed(check.args[0], study, site.module)
+    handed = visited_modules.is_handed(check.args[0], study, site.module)
     above = site.module.table.parents[holder]
     if isinstance(holder, ast.UnaryOp) and _passes(holder, above, handed=handed):
         return None  # if not isinstance(m, FSDP): continue: the rest is done for wrappers

@@ -15,7 +15,11 @@ from fsdp_migrate.analysis.flow import access_path
 from fsdp_migrate.analysis.isinstance_tests import alternatives
 from fsdp_migrate.analysis.module import Module
 from fsdp_migrate.analysis.values import Class, Constant, External, Made, Value
-from fsdp_migrate.families.modules import among_others, exact_classes, own_classes_of_parts
+from fsdp_migrate.families.modules import (
+    among_others,
+    own_classes_of_parts,
+    visited_modules,
+)
 from fsdp_migrate.families.modules.dispatched import dispatched_calls
 from fsdp_migrate.families.modules.inside_wrappers import wrapper_of
 from fsdp_migrate.families.wrapping.wrapped_modules import wrapped_by
@@ -66,7 +70,7 @@ def concerns(
     where it is one that the program makes, None where it is none."""
     classes = class_questions.classes(asked, named_in or module, study.tracer)
     is_open = classes is None and class_questions.is_open(asked, named_in or module, study.tracer)
-    if not (classes or is_open) or exact_classes.is_visited(subject, study, module):
+    if not (classes or is_open) or visited_modules.is_visited(subject, study, module):
         return None
     if _is_inner(subject, module):
         return None  # of the module inside it was true, as it is of the unit itself

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 
 from fsdp_migrate.analysis.module import Module
 from fsdp_migrate.analysis.values import Class, External, Made
-from fsdp_migrate.families.modules.exact_classes import model_in
+from fsdp_migrate.families.modules.visited_modules import model_in
 from fsdp_migrate.families.parameters.parameter_loops import METHODS
 from fsdp_migrate.families.wrapping.gathered import is_gathered
 from fsdp_migrate.fsdp1 import unwrapping

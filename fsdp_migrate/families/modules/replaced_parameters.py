@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from fsdp_migrate.analysis.module import Module
 from fsdp_migrate.analysis.tracing.functions import is_self
 from fsdp_migrate.analysis.values import Made
-from fsdp_migrate.families.modules.exact_classes import model_in, visited_model
+from fsdp_migrate.families.modules.visited_modules import model_in, visited_model
 from fsdp_migrate.families.parameters.attributes import PARAMETER, keeps_attributes
 from fsdp_migrate.families.parameters.parameter_owners import looped_over
 from fsdp_migrate.families.wrapping.computing_methods import LEAVES

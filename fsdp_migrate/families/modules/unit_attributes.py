@@ -12,7 +12,12 @@ from collections.abc import Iterator
 from fsdp_migrate.analysis.flow import access_path
 from fsdp_migrate.analysis.module import Module
 from fsdp_migrate.analysis.values import Class
-from fsdp_migrate.families.modules import exact_classes, own_classes_of_parts, process_groups
+from fsdp_migrate.families.modules import (
+    exact_classes,
+    own_classes_of_parts,
+    process_groups,
+    visited_modules,
+)
 from fsdp_migrate.families.wrapping import model_contents
 from fsdp_migrate.fsdp1.class_questions import classified
 from fsdp_migrate.fsdp1.construct import Construct
@@ -67,7 +72,7 @@ def _units(attribute: ast.Attribute, study: Study, module: Module) -> frozenset[
     """The models of which something may be a unit that a policy wrapped."""
     found = own_classes_of_parts.whole_of(attribute.value, study, module)
     if not found and attribute.attr != "module":  # which other wrappers have as well
-        visited = exact_classes.visited_model(attribute.value, study, module, {})
+        visited = visited_modules.visited_model(attribute.value, study, module, {})
         found = study.models(visited, module).constructors if visited is not None else found
     return frozenset(c for c in found if c.may_have("auto_wrap_policy"))
 

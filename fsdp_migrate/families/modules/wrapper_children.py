@@ -10,7 +10,8 @@ import ast
 from collections.abc import Iterator
 
 from fsdp_migrate.analysis.module import Module
-from fsdp_migrate.families.modules.exact_classes import is_said, is_visited
+from fsdp_migrate.families.modules.exact_classes import is_said
+from fsdp_migrate.families.modules.visited_modules import is_visited
 from fsdp_migrate.fsdp1 import class_questions
 from fsdp_migrate.fsdp1.construct import Construct
 from fsdp_migrate.fsdp1.references import enclosing_function

@@ -14,14 +14,13 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 
-from fsdp_migrate.analysis import name_uses
 from fsdp_migrate.analysis.module import Module
-from fsdp_migrate.analysis.tracing.functions import class_of_method, exits
-from fsdp_migrate.analysis.values import Function, Unknown, Value
+from fsdp_migrate.analysis.values import Unknown, Value
 from fsdp_migrate.families.wrapping import (
     keyword_dictionaries,
     refused_modules,
     shared_functions,
+    taken_from_functions,
     taken_from_modules,
     taken_from_variables,
     written_dictionaries,
@@ -31,9 +30,8 @@ from fsdp_migrate.families.wrapping.taken_contents import Contents, Found, read_
 from fsdp_migrate.families.wrapping.written_dictionaries import Unreadable
 from fsdp_migrate.fsdp1 import api as fsdp1
 from fsdp_migrate.planning.context import Study
-from fsdp_migrate.planning.model import Constructor, Entry, KeywordDictionary
-from fsdp_migrate.syntax.kinds import present
-from fsdp_migrate.syntax.scopes import Kind, Scope
+from fsdp_migrate.planning.model import Constructor, KeywordDictionary
+from fsdp_migrate.syntax.scopes import Scope
 
 # What FSDP1 takes for arguments that are not given, where that is not None.
 DEFAULTS = {
@@ -56,7 +54,7 @@ def register(study: Study) -> None:
         if found is not None:
             spread[constructor] = found
     finders = (
-        _of_functions,
+        taken_from_functions.of_functions,
         _of_classes,
         taken_from_modules.of_modules,
         taken_from_variables.of_variables,
@@ -64,6 +62,7 @@ def register(study: Study) -> None:
     for constructors, read in (each for find in finders for each in find(spread, study)):
         try:
             contents = read()
+            contents.find_idle(study)
             _check(contents, constructors, study)
         except Unreadable:
             continue
@@ -85,6 +84,7 @@ def _check(contents: Contents, constructors: Iterable[Constructor], study: Study
         raise Unreadable("it does not have each argument once")
     if contents.asked & ASKED:
         raise Unreadable("something else asks for what will be another thing")
+    _ = contents.going  # of which something may be felt
 
 
 ARGUMENTS = frozenset(fsdp1.CONSTRUCTOR_ARGUMENTS[1:])
@@ -96,7 +96,7 @@ def _give(contents: Contents, spread: dict[Constructor, ast.expr], study: Study)
     assert contents.made is not None  # else it was refused
     members = {entry.name: entry.value for entry in contents.members}
     place = _place(contents, spread)
-    going = tuple((entry, contents.module) for entry in contents.going)
+    going = tuple(contents.going)
     shared = KeywordDictionary(
         SETTINGS, (), contents.made, (), together, stays=True, place=place, going=going
     )
@@ -106,7 +106,7 @@ def _give(contents: Contents, spread: dict[Constructor, ast.expr], study: Study)
         constructor.problem, constructor.is_open = "", False
         constructor.arguments |= members
         study.entries |= dict.fromkeys(members.values(), constructor)
-        for argument in (name for name in contents.places if name not in members):
+        for argument in (n for n in contents.places if n not in {*members, *contents.idle}):
             taken, around = dictionary, constructor.module.table.parents[dictionary]
             if place is not None:
                 taken = ast.copy_location(ast.Name(shared.name), dictionary)
@@ -184,122 +184,6 @@ def _values(
     return found
 
 
-# -- made by functions ------------------------------------------------------------------------
-
-
-def _of_functions(spread: dict[Constructor, ast.expr], study: Study) -> Found:
-    """Constructors that are given what calls of one function return."""
-    given: dict[tuple[ast.FunctionDef, tuple[int, ...]], dict[Constructor, ast.Call]]
-    given = defaultdict(dict)
-    homes: dict[ast.FunctionDef, Module] = {}
-    for constructor, dictionary in spread.items():
-        made = _made_by_call(dictionary, constructor.module)
-        if made is None:
-            continue
-        call, place = made
-        match list(study.values(call.func, constructor.module)):
-            case [Function(node=ast.FunctionDef() as function, module=home)]:
-                homes[function] = home
-                given[function, place][constructor] = call
-    for (function, place), calls in given.items():
-        read = partial(_returned, function, place, homes[function], calls, spread, study)
-        yield list(calls), read
-
-
-def _made_by_call(dictionary: ast.expr, module: Module) -> tuple[ast.Call, tuple[int, ...]] | None:
-    """The call that gives a variable of a function its only value, and the place in a tuple that
-    it has there."""
-    if not isinstance(dictionary, ast.Name):
-        return None
-    scope = module.table.within[dictionary].lookup(dictionary.id)
-    if scope is None or not scope.is_function:
-        return None
-    match scope.bindings[dictionary.id]:
-        case [binding] if binding.kind is Kind.ASSIGN and isinstance(binding.value, ast.Call):
-            is_single = isinstance(binding.node, ast.Assign) and len(binding.node.targets) == 1
-            return (binding.value, binding.unpack) if is_single else None
-    return None
-
-
-def _returned(
-    function: ast.FunctionDef,
-    place: tuple[int, ...],
-    home: Module,
-    calls: dict[Constructor, ast.Call],
-    spread: dict[Constructor, ast.expr],
-    study: Study,
-) -> Contents:
-    """The dictionary that a function returns, and what its callers do with it.
-
-    Raises:
-        Unreadable: it cannot be read, or something else gets it.
-    """
-    returns, yields = exits(function, home)
-    if function.decorator_list or yields or function.body[-1] not in returns:
-        raise Unreadable("it is made in another way")
-    _check_callers(function, home, [c.func for c in calls.values()], study)
-    contents = Contents(home, tuple(_entries(function, place, home)), made=_first(function, home))
-    contents.function, contents.calls = function, calls
-    for constructor in calls:
-        variable = spread[constructor]
-        assert isinstance(variable, ast.Name)
-        scope = present(constructor.module.table.within[variable].lookup(variable.id))
-        table = constructor.module.table
-        for use in table.names_by_id.named(variable.id):
-            if table.within[use].lookup(use.id) is scope and isinstance(use.ctx, ast.Load):
-                read_use(use, constructor.module, contents, set(spread.values()))
-    contents.said = contents.written_members(study)
-    return contents
-
-
-def _first(function: ast.FunctionDef, home: Module) -> ast.Call | ast.Dict | None:
-    """What the dictionary that a function returns by its name is before anything is put there,
-    which may be empty."""
-    match exits(function, home)[0]:
-        case [ast.Return(value=ast.Name(id=name))] if name in home.table.scopes[function].bindings:
-            return written_dictionaries.made_by(name, home.table.scopes[function])[0][1]
-    return None
-
-
-def _entries(function: ast.FunctionDef, place: tuple[int, ...], home: Module) -> Iterator[Entry]:
-    """What stands in the dictionary that a function returns, in a place of a tuple or by itself."""
-    returns, _ = exits(function, home)
-    scope = home.table.scopes[function]
-    values = []
-    for each in returns:
-        value = each.value
-        for index in place:
-            if not isinstance(value, ast.Tuple) or index >= len(value.elts):
-                raise Unreadable("it is made in another way")
-            value = value.elts[index]
-        values.append((each, value))
-    names = {value.id for _, value in values if isinstance(value, ast.Name)}
-    if len(names) == 1 and all(isinstance(value, ast.Name) for _, value in values):
-        readers = [home.table.parents[present(value)] for _, value in values]
-        yield from written_dictionaries.entries_of(names.pop(), scope, readers, home)
-        return
-    made = [(each, written_dictionaries.display(value, scope)) for each, value in values]
-    yield from written_dictionaries.either(
-        [[*written_dictionaries.items_of(written, each)] for each, written in made]
-    )
-
-
-def _check_callers(
-    function: ast.FunctionDef, home: Module, calls: Iterable[ast.expr], study: Study
-) -> None:
-    """Refuse a function that is called, or handed on, for something else.
-
-    Raises:
-        Unreadable: it is.
-    """
-    scope = present(home.table.scopes[function].parent)
-    if class_of_method(function, home) is not None or len(scope.bindings[function.name]) != 1:
-        raise Unreadable("its name has several values")
-    uses = name_uses.uses_of(function.name, scope, home, study.project, handed_on=True)
-    if uses is None or not {use for use, _ in uses} <= {*calls}:
-        raise Unreadable("something else may call the function")
-
-
 # -- attributes of classes --------------------------------------------------------------------
 
 
@@ -340,5 +224,5 @@ def _of_class(name: str, spread: dict[Constructor, ast.expr], study: Study) -> C
         raise Unreadable("it is not just made once")
     contents = Contents(home, entries)
     for use, module in uses:
-        read_use(use, module, contents, set(spread.values()))
+        read_use(use, module, contents, set(spread.values()), stays=True)
     return contents

@@ -55,5 +55,5 @@ def _of_module(name: str, home: Module, readers: Collection[ast.expr], study: St
     contents = Contents(home, tuple(written_dictionaries.items_of(display, statement)))
     for use, module in uses:
         if home.table.parents.get(use) is not statement:
-            read_use(use, module, contents, set(readers))
+            read_use(use, module, contents, set(readers), stays=True)
     return contents

@@ -9,7 +9,7 @@ import libcst as cst
 
 from fsdp_migrate.analysis.load_order import ImportStatement
 from fsdp_migrate.planning.edits import Import
-from fsdp_migrate.rewriting import layout, sequence
+from fsdp_migrate.rewriting import breaking, sequence
 from fsdp_migrate.rewriting.imports.isort_order import name_order
 from fsdp_migrate.syntax.kinds import of_kind
 
@@ -153,7 +153,7 @@ def _fit(small: cst.ImportFrom, tree: cst.Module, width: int) -> cst.ImportFrom:
     if len(text) <= width or isinstance(small.names, cst.ImportStar):
         return small
     unit = tree.default_indent
-    inner, closing = layout.line_break(unit), layout.line_break("")
+    inner, closing = breaking.line_break(unit), breaking.line_break("")
     names = [a.with_changes(comma=cst.Comma(cst.SimpleWhitespace(""), inner)) for a in small.names]
     names[-1] = names[-1].with_changes(comma=cst.Comma(cst.SimpleWhitespace(""), closing))
     return small.with_changes(names=names, lpar=cst.LeftParen(inner), rpar=cst.RightParen())
