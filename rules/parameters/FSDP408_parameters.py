@@ -36,6 +36,7 @@ from fsdp_migrate.families.parameters.parameter_loops import (
     KEPT,
     MEMORY,
     NAME,
+    PLACE,
     REPLACED,
     SHAPE,
     STATISTIC,
@@ -51,7 +52,7 @@ from fsdp_migrate.families.parameters.parameter_numbers import (
 )
 from fsdp_migrate.families.parameters.parameter_owners import models_concerned
 from fsdp_migrate.families.parameters.parameter_updates import decide_update
-from fsdp_migrate.families.parameters.picked_parameters import PICKED, PLACE
+from fsdp_migrate.families.parameters.picked_parameters import PICKED
 from fsdp_migrate.families.parameters.vectors import PIECES, VECTOR, WRITTEN, decide_vector
 from fsdp_migrate.families.parameters.writes import WRITE, decide_write
 from fsdp_migrate.families.wrapping import strategies
