@@ -202,6 +202,8 @@ def decide(site: Site, study: Study) -> Decision:
         return decide_communicated(site, study)
     if site.construct in MEANINGS:
         message, review = "kept, with another meaning", MEANINGS[site.construct]
+        if site.construct == saved_parameters.SAVED:
+            review = saved_parameters.said_of(site, study)
         counted = added_up(site, study) if site.construct == COUNT else []
         if counted:
             return decide_added_up(site, counted, models, study)
