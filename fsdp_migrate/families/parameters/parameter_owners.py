@@ -14,6 +14,7 @@ from fsdp_migrate.analysis.module import Module
 from fsdp_migrate.analysis.tracing.project_index import ADDING
 from fsdp_migrate.analysis.values import Class, Computed, Made, Unknown
 from fsdp_migrate.families.parameters import other_names
+from fsdp_migrate.families.parameters.earlier_names import wrapped_before
 from fsdp_migrate.families.parameters.elements import lists_of
 from fsdp_migrate.families.parameters.listed_parameters import ITEMS, parameters_in
 from fsdp_migrate.families.parameters.own_parameters import models_of_self
@@ -103,7 +104,8 @@ def sharded(model: ast.expr, module: Module, study: Study) -> frozenset[Construc
     wholes = () if own else (*looped_over(model, module, study), *kept_of(model, module, study))
     for whole in wholes:
         own |= sharded(whole, module, study)
-    return own or _of_wholes(model, module, study)
+    own = own or _of_wholes(model, module, study)
+    return own or wrapped_before(model, module, study)
 
 
 def _of_wholes(part: ast.expr, module: Module, study: Study) -> frozenset[Constructor]:
