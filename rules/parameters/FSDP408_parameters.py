@@ -36,6 +36,7 @@ from fsdp_migrate.families.parameters.parameter_loops import (
     KEPT,
     MEMORY,
     NAME,
+    PLACE,
     REPLACED,
     SHAPE,
     STATISTIC,
@@ -51,7 +52,7 @@ from fsdp_migrate.families.parameters.parameter_numbers import (
 )
 from fsdp_migrate.families.parameters.parameter_owners import models_concerned
 from fsdp_migrate.families.parameters.parameter_updates import decide_update
-from fsdp_migrate.families.parameters.picked_parameters import PICKED, PLACE
+from fsdp_migrate.families.parameters.picked_parameters import PICKED
 from fsdp_migrate.families.parameters.vectors import PIECES, VECTOR, WRITTEN, decide_vector
 from fsdp_migrate.families.parameters.writes import WRITE, decide_write
 from fsdp_migrate.families.wrapping import strategies
@@ -201,6 +202,8 @@ def decide(site: Site, study: Study) -> Decision:
         return decide_communicated(site, study)
     if site.construct in MEANINGS:
         message, review = "kept, with another meaning", MEANINGS[site.construct]
+        if site.construct == saved_parameters.SAVED:
+            review = saved_parameters.said_of(site, study)
         counted = added_up(site, study) if site.construct == COUNT else []
         if counted:
             return decide_added_up(site, counted, models, study)

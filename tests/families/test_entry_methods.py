@@ -394,3 +394,43 @@ def test_units_that_were_roots_cast_their_inputs(arguments: str, loop: str, said
     assert entry.outcome is (Outcome.REVIEW if said else Outcome.REWRITTEN)
     text = " ".join(after["train.py"].replace("#", "").split())
     assert said in text
+
+
+CHOSEN = """\
+from torch import nn
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.body = nn.Linear(4, 4)
+
+    def forward(self, x):
+        return self.body(x)
+
+    def generate(self, x):
+        return self.body(x)
+
+
+class Other(Net):
+    def generate(self, x):
+        return self.body(x) * 2
+
+
+def chosen(name):
+    if name == "net":
+        return Net
+    return Other
+
+
+def main(name, x):
+    model = FSDP(chosen(name)())
+    model(x).sum().backward()
+    return model.generate(x)
+"""
+
+
+def test_a_method_of_several_classes_is_registered_once() -> None:
+    _, after = migrate({"example.py": CHOSEN})
+    assert after["example.py"].count('register_fsdp_forward_method(model, "generate")') == 1

@@ -39,6 +39,49 @@ PICKING = {
     ),
 }
 
+LOOP = "found, rest = [], []\nfor n, p in model.named_parameters():\n"
+PICKING |= {
+    "by name, whose answer has a name": (
+        LOOP + "    biased = n.lower().endswith('bias')\n    if biased:\n        found.append(p)\n"
+    ),
+    "by name, numbered": (
+        "for i, (n, p) in enumerate(model.named_parameters()):\n    if 'bias' in n:\n"
+        "        p.requires_grad_(False)\n"
+    ),
+    "by name, beside another model's": (
+        "for (n, p), (m, q) in zip(model.named_parameters(), model.named_parameters()):\n"
+        "    if 'bias' in n:\n        q.requires_grad_(False)\n"
+    ),
+    "by name, of a dictionary": (
+        "found = [p for n, p in dict(model.named_parameters()).items() if 'bias' in n]\n"
+    ),
+    "by name, of a dictionary made one by one": (
+        "named = {n: p for n, p in model.named_parameters()}\n"
+        "found = [p for n, p in named.items() if 'bias' in n]\n"
+    ),
+    "by name, of a list": (
+        "named = list(model.named_parameters())\nfound = [p for n, p in named if 'bias' in n]\n"
+    ),
+    "by name, in lists by kind": (
+        "groups = {}\nfor n, p in model.named_parameters():\n"
+        "    groups.setdefault(n.split('.')[-1], []).append(p)\n"
+    ),
+    "by name, a rate for each": (
+        "groups = []\nfor n, p in model.named_parameters():\n    scale = 0.5 ** n.count('bias')\n"
+        "    groups.append({'params': [p], 'lr': 0.1 * scale})\n"
+    ),
+    "by name, frozen": (
+        "for n, p in model.named_parameters():\n    p.requires_grad = 'bias' in n\n"
+    ),
+    "by name, in a pattern": (
+        LOOP + "    match n.split('.')[-1]:\n        case 'bias':\n            found.append(p)\n"
+    ),
+    "by name, filtered": (
+        "found = [p for n, p in filter(lambda x: 'bias' in x[0], model.named_parameters())]\n"
+    ),
+    "by place": ("found = [p for i, p in enumerate(model.parameters()) if i < 2]\n"),
+}
+
 
 @pytest.mark.parametrize("use", PICKING.values(), ids=PICKING)
 def test_what_flat_parameters_hid_is_marked(use: str) -> None:
@@ -65,6 +108,21 @@ OTHERS = {
         "        nn.init.zeros_(m.bias)\n"
     ),
     "every parameter": "found = []\nfor m in model.modules():\n    found.extend(m.parameters())\n",
+    "a label": "norms = {}\nfor n, p in model.named_parameters():\n    norms[n] = p.grad\n",
+    "a label, made longer": (
+        "log = {}\nfor n, p in model.named_parameters():\n    key = f'grad/{n}'\n"
+        "    log[key] = p.grad\n"
+    ),
+    "a label of a group": (
+        "groups = [{'params': [p], 'name': n} for n, p in model.named_parameters()]\n"
+    ),
+    "what is kept under a name": (
+        "before = {}\nfor n, p in model.named_parameters():\n    old = before.get(n)\n"
+        "    if old is None:\n        before[n] = p.grad\n"
+    ),
+    "numbers of what is no parameter": (
+        "for i, x in enumerate([1, 2]):\n    if i:\n        print(x)\n"
+    ),
     "parameters of a plain model": (
         "rest = [m.weight for m in nn.Linear(2, 2).modules() if isinstance(m, nn.LayerNorm)]\n"
     ),

@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from fsdp_migrate.analysis.module import Module
 from fsdp_migrate.analysis.values import Display
 from fsdp_migrate.families.checkpoints.copied_models import PICKLE, copying_calls
+from fsdp_migrate.families.parameters import parameter_owners
 from fsdp_migrate.families.parameters.elements import lists_of
 from fsdp_migrate.families.parameters.parameter_loops import METHODS
 from fsdp_migrate.families.parameters.parameter_owners import models_of_list
@@ -21,6 +22,8 @@ from fsdp_migrate.fsdp1.construct import Construct
 from fsdp_migrate.fsdp1.site import Site
 from fsdp_migrate.planning.context import Study
 from fsdp_migrate.syntax.expressions import given_arguments
+from fsdp_migrate.syntax.kinds import of_kind
+from fsdp_migrate.syntax.scopes import Kind
 
 SAVED = Construct.parse("saved parameters")
 DTENSORS = (
@@ -28,34 +31,88 @@ DTENSORS = (
     "mesh, and are read back as such, in a process group alone: save to_local() of each on every "
     "rank, or full_tensor(), for which all ranks must ask"
 )
-DEEP = 4  # lists and names that lead to one another
+REFUSED = (
+    "FSDP1 wrote this rank's flat pieces here; safetensors takes no DTensor, and stops: save "
+    "to_local() of each on every rank, or full_tensor(), for which all ranks must ask"
+)
+SAFE = frozenset({"safetensors.torch.save", "safetensors.torch.save_file"})
+DEEP = 10  # lists, names and calls that lead to one another
 
 
 def find_saved_parameters(study: Study, module: Module) -> Iterator[Site]:
     """A site for every file that single parameters or gradients of a sharded model are put in."""
-    for call, construct in copying_calls(study, module) if study.constructors else ():
-        given = given_arguments(call)[:1] if construct == PICKLE else []
-        for written in given:
-            for tensor, where in _tensors(written, module, study, DEEP):
-                if _is_sharded(tensor, where, study) and not is_gathered(call, study, module):
+    for call in _saving_calls(study, module) if study.constructors else ():
+        for written in given_arguments(call)[:1]:
+            for tensor, where, is_given in _tensors(written, module, study, DEEP):
+                found = _is_sharded(tensor, where, study, is_given=is_given)
+                if found and not is_gathered(call, study, module):
                     # What is put together in another file is of no variable here.
                     receiver = tensor if where is module else written
                     yield Site(SAVED, module, call, call, receiver)
                     break
 
 
-def _is_sharded(tensor: ast.expr, module: Module, study: Study) -> bool:
-    if isinstance(tensor, ast.Call):  # model.parameters()
-        return bool(models_of_list(tensor, study, module))
-    lists = lists_of(tensor, study, module)
-    return any(models_of_list(each, study, where) for each, where in lists)
+def _saving_calls(study: Study, module: Module) -> Iterator[ast.Call]:
+    yield from (call for call, construct in copying_calls(study, module) if construct == PICKLE)
+    if module.mentions("safetensors"):
+        for call in module.table.calls_by_name.of({name.rpartition(".")[2] for name in SAFE}):
+            if study.external(call.func, module) & SAFE:
+                yield call
+
+
+def said_of(site: Site, study: Study) -> str:
+    """What a reader of a file with single parameters has to know."""
+    call = of_kind(site.node, ast.Call)
+    return REFUSED if study.external(call.func, site.module) & SAFE else DTENSORS
+
+
+def _is_sharded(tensor: ast.expr, module: Module, study: Study, *, is_given: bool = True) -> bool:
+    """Whether a variable may be a parameter of a sharded model, or ``model.parameters()`` gives
+    those of one.
+
+    Args:
+        is_given: whether the function around it may have got them from the call that counts.
+    """
+    lists = ((tensor, module),) if isinstance(tensor, ast.Call) else ()
+    return any(
+        (is_given or not _is_parameter(each, where, study)) and models_of_list(each, study, where)
+        for each, where in lists or _lists(tensor, module, study, is_given=is_given)
+    )
+
+
+def _lists(
+    tensor: ast.expr, module: Module, study: Study, *, is_given: bool
+) -> tuple[tuple[ast.expr, Module], ...]:
+    own = is_given or not _is_parameter(tensor, module, study)
+    return lists_of(tensor, study, module) if own else ()
+
+
+def _is_parameter(node: ast.expr, module: Module, study: Study) -> bool:
+    """Whether an expression begins with what the function around it is given."""
+    while isinstance(node, (ast.Attribute, ast.Call, ast.Subscript)):
+        node = node.func if isinstance(node, ast.Call) else node.value
+    is_self = isinstance(node, ast.Name) and node.id == "self"
+    defined = () if is_self else study.defined_by(node, module)
+    return any(d.kind is Kind.PARAMETER for d in defined)
+
+
+def _is_given_sharded(given: ast.expr | None, module: Module, study: Study) -> bool:
+    """Whether a function may have got sharded parameters from the call of it: what others give it
+    is not in what it returns here."""
+    arguments = given_arguments(given) if isinstance(given, ast.Call) else []
+    return not arguments or any(
+        parameter_owners.sharded(each, module, study)
+        or models_of_list(each, study, module)
+        or _is_sharded(each, module, study)
+        for each in arguments
+    )
 
 
 def _tensors(
-    node: ast.expr, module: Module, study: Study, depth: int
-) -> Iterator[tuple[ast.expr, Module]]:
-    """The variables that a list or a dictionary is made of: ``p.grad`` of ``{n: p.grad.cpu() for
-    n, p in ps}``."""
+    node: ast.expr, module: Module, study: Study, depth: int, *, is_given: bool = True
+) -> Iterator[tuple[ast.expr, Module, bool]]:
+    """The variables that a list or a dictionary is made of, ``p.grad`` of ``{n: p.grad.cpu() for
+    n, p in ps}``, and whether their functions may have got them from the calls on the way."""
     inner: list[tuple[ast.expr, Module]] = []
     match node:
         case ast.List(elts=each) | ast.Tuple(elts=each) | ast.Dict(values=each):
@@ -65,15 +122,21 @@ def _tensors(
         case ast.Call(func=ast.Name(id="list" | "tuple" | "dict"), args=[each]):
             inner = [(each, module)]
         case ast.Call(func=ast.Attribute(attr=name)) if name in METHODS:
-            yield node, module
+            yield node, module, is_given
         case ast.Call(func=ast.Attribute(value=each, attr=name)) if name in ELEMENTWISE:
             inner = [(each, module)]
+        case ast.Call():  # of a function of the project that gives what it is given
+            is_given = is_given and _is_given_sharded(node, module, study)
+            made = [v for v in study.values(node, module) if v.node is not node]
+            inner = [(v.node, v.module) for v in made if isinstance(v.node, ast.expr)]
         case ast.IfExp(body=each, orelse=other):
             inner = [(each, module), (other, module)]
         case ast.Name() | ast.Attribute():
-            yield node, module
+            yield node, module, is_given
+            calls = [d.value for d in study.defined_by(node, module)]
+            is_given = is_given and all(_is_given_sharded(c, module, study) for c in calls)
             displays = [v for v in study.values(node, module) if isinstance(v, Display)]
             inner = [(v.node, v.module) for v in displays if isinstance(v.node, ast.expr)]
             inner += [added for v in displays for added in study.tracer.additions(v)]
     for each, where in inner if depth else ():
-        yield from _tensors(each, where, study, depth - 1)
+        yield from _tensors(each, where, study, depth - 1, is_given=is_given)

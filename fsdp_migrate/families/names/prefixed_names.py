@@ -16,7 +16,7 @@ from typing import TypeGuard
 from fsdp_migrate.analysis.module import Module
 from fsdp_migrate.analysis.values import Function
 from fsdp_migrate.families.parameters import parameter_loops, parameter_owners
-from fsdp_migrate.families.wrapping import gathered
+from fsdp_migrate.families.wrapping import gathered, own_names
 from fsdp_migrate.fsdp1.construct import Construct
 from fsdp_migrate.fsdp1.references import enclosing_function
 from fsdp_migrate.fsdp1.site import Site
@@ -56,6 +56,7 @@ def find_prefixed_names(study: Study, module: Module) -> Iterator[Site]:
         if (
             not loops
             or _is_cleaned(call, module)
+            or own_names.wrapped_by_now(owner, module, study)  # as of model.module
             or not parameter_owners.sharded(owner, module, study)
         ):
             continue

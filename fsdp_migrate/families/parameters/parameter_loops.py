@@ -10,6 +10,7 @@ from collections.abc import Iterator, Sequence
 from typing import TypeGuard
 
 from fsdp_migrate.analysis.module import Module
+from fsdp_migrate.families.parameters import parameter_names
 from fsdp_migrate.families.training_loop import applied_functions
 from fsdp_migrate.families.training_loop.listed_parts import PARTS, listed
 from fsdp_migrate.fsdp1.construct import Construct
@@ -24,10 +25,12 @@ STATISTIC = Construct.parse("parameter statistic")
 MEMORY = Construct.parse("parameter memory")
 ADDRESS = Construct.parse("parameter address")
 NAME = Construct.parse("parameter name")
+PLACE = Construct.parse("parameters by their places")
 DATA = Construct.parse("parameter data")
 KEPT = Construct.parse("parameter data that is kept")
 REPLACED = Construct.parse("data of a whole parameter")
 UPDATE = Construct.parse("parameter update")
+BY_FLAT = frozenset({NAME, PLACE})  # which FSDP1 had only of flat parameters
 READ = frozenset({SHAPE, STATISTIC, MEMORY, ADDRESS})  # of a parameter, whatever list it is in
 METHODS = frozenset({"parameters", "named_parameters"})
 SHAPES = frozenset({"ndim", "shape", "dim", "size"})
@@ -150,22 +153,12 @@ def uses_in_loop(
         child = parent
 
 
-def _target(whole: ast.expr | ast.stmt) -> ast.expr | None:
-    """The variables of a comprehension."""
-    generators = getattr(whole, "generators", None)
-    return generators[0].target if generators else None
-
-
 def uses_of_variables(
     loop: ast.expr | ast.stmt, names: set[str], region: Sequence[ast.AST]
 ) -> Iterator[tuple[ast.expr | ast.stmt, Construct]]:
     names = names | listed(names, region)
-    looked = numbered = named = addressed = measured = stored = in_bytes = False
+    looked = numbered = addressed = measured = stored = in_bytes = False
     sizes: set[ast.AST] = set()  # ``p.shape`` of ``p.shape.numel()``
-    target = loop.target if isinstance(loop, (ast.For, ast.AsyncFor)) else _target(loop)
-    first = ""  # the name of ``for name, parameter in model.named_parameters()``
-    if isinstance(target, ast.Tuple) and isinstance(target.elts[0], ast.Name):
-        first = target.elts[0].id
     for part in region:
         for node in walk(part):
             if is_counted(node, names):
@@ -178,8 +171,6 @@ def uses_of_variables(
                 addressed |= asked == "data_ptr" and _variable(owner) in names
                 measured |= asked in OF_WHOLE and _asked(owner) in names
                 stored |= asked in STORAGES and _part_of(owner) in names
-            for test in tests_of(node):
-                named |= any(isinstance(n, ast.Name) and n.id == first for n in walk(test))
         for statement, owner in data_assignments(part):
             if holder(owner) in names:
                 yield statement, DATA
@@ -192,8 +183,12 @@ def uses_of_variables(
     elif looked:
         yield loop, SHAPE
     else:
-        if named:  # which is spoken of where FSDP1 had flat parameters alone
+        # Both are spoken of where FSDP1 had flat parameters alone.
+        named = parameter_names.decides(parameter_names.names_given(loop), region)
+        if named or parameter_names.is_filtered(loop):
             yield loop, NAME
+        elif parameter_names.decides(parameter_names.places_given(loop), region):
+            yield loop, PLACE
         if numbered:
             yield loop, COUNT
 
@@ -237,13 +232,6 @@ def _in_any_form(node: ast.expr) -> ast.expr:
                 node = inner
             case _:
                 return node
-
-
-def tests_of(node: ast.AST) -> list[ast.expr]:
-    """The conditions that a node decides by: of ``if``, ``x if y else z``, ``[... if ...]``."""
-    if isinstance(node, (ast.If, ast.IfExp)):
-        return [node.test]
-    return node.ifs if isinstance(node, ast.comprehension) else []
 
 
 def changes_in_place(names: set[str], region: Sequence[ast.AST]) -> bool:

@@ -101,12 +101,20 @@ def sharded(model: ast.expr, module: Module, study: Study) -> frozenset[Construc
         parts
         or models_of_self(model, module, study)
         or early_optimizers.models_of_each(model, module, study)
-        or wrapped_by_now(model, module, study)
+        or _by_its_earlier_name(model, module, study)
     )
     wholes = () if own else (*looped_over(model, module, study), *kept_of(model, module, study))
     for whole in wholes:
         own |= sharded(whole, module, study)
     return own or _of_wholes(model, module, study)
+
+
+def _by_its_earlier_name(model: ast.expr, module: Module, study: Study) -> frozenset[Constructor]:
+    """Who shards ``net`` of ``model = FSDP(net)``, for ``net`` or a part ``net.body``."""
+    found = wrapped_by_now(model, module, study)
+    if found or not isinstance(model, ast.Attribute):
+        return found
+    return _by_its_earlier_name(model.value, module, study)
 
 
 def _of_wholes(part: ast.expr, module: Module, study: Study) -> frozenset[Constructor]:

@@ -13,10 +13,16 @@ from collections.abc import Iterator
 
 from fsdp_migrate.analysis.module import Module
 from fsdp_migrate.families.parameters.counted_parameters import is_counted_over_ranks
-from fsdp_migrate.families.parameters.listed_parameters import FLATTENING, ITEMS, MEMBERS
+from fsdp_migrate.families.parameters.listed_parameters import (
+    FLATTENING,
+    ITEMS,
+    MEMBERS,
+    parameters_in,
+)
 from fsdp_migrate.families.parameters.other_names import whole_of
 from fsdp_migrate.families.parameters.parameter_loops import (
     AROUND,
+    BY_FLAT,
     COUNT,
     DATA,
     KEPT,
@@ -42,6 +48,7 @@ from fsdp_migrate.families.parameters.parameter_owners import (
     is_apart,
     is_flat,
     looped_over,
+    may_be_flat,
     may_be_sharded,
     models_looped_over,
     models_of_list,
@@ -60,6 +67,8 @@ from fsdp_migrate.fsdp1.site import Site
 from fsdp_migrate.planning.context import Study
 from fsdp_migrate.syntax.expressions import last_name, names_in
 from fsdp_migrate.syntax.scopes import Kind
+
+NAMED = "named_parameters"
 
 
 def find_parameter_uses(study: Study, module: Module) -> Iterator[Site]:
@@ -128,7 +137,7 @@ def _of_models(study: Study, module: Module) -> Iterator[Site]:
                     yield Site(REPLACED, module, node, node, method.value)
                 continue
             picked = any(looped_over(method.value, module, study))  # in picked_parameters.py
-            if construct == NAME and (picked or not is_flat(method.value, module, study)):
+            if construct in BY_FLAT and (picked or not is_flat(method.value, module, study)):
                 continue
             if node not in found:
                 found.add(node)
@@ -179,7 +188,7 @@ def _of_optimizers(study: Study, module: Module) -> Iterator[Site]:
                     # FSDP1's forward did not see before a backward what was written to the
                     # sharded parameters after an evaluation, as FSDP2's does not.
                     continue
-                if construct != NAME:
+                if construct not in BY_FLAT:
                     yield Site(construct, module, node, node, optimizer)
             yield from find_numbers(iterated, optimizer, study, module)
 
@@ -228,7 +237,11 @@ def _of_lists(study: Study, module: Module) -> Iterator[Site]:
             if holder(owner) in names
         ]
         counted = counts and is_counted_over_ranks(names, region, whole, study, module)
-        read = [use for use in uses_of_variables(whole, names, region) if use[1] in READ]
+        uses = list(uses_of_variables(whole, names, region))
+        read = [use for use in uses if use[1] in READ]
+        if any(use[1] == NAME for use in uses) and _is_flat_by_name(name, study, module):
+            yield Site(NAME, module, whole, whole, name)
+            continue
         found = assigned or counted or read
         if not found and not reductions.find_reductions(names, region, study, module):
             continue
@@ -241,6 +254,16 @@ def _of_lists(study: Study, module: Module) -> Iterator[Site]:
         for node, construct in read:
             yield Site(construct, module, node, node, name)
         yield from find_numbers(name, name, study, module)
+
+
+def _is_flat_by_name(named: ast.expr, study: Study, module: Module) -> bool:
+    """Whether a list or a dictionary holds parameters by their names, of which FSDP1 may have had
+    flat ones alone."""
+    held = parameters_in(named, study, module)
+    if not any(isinstance(h, ast.Attribute) and h.attr == NAMED for h, _ in held):
+        return False
+    flat = may_be_flat(models_of_list(named, study, module))
+    return flat and not is_gathered(named, study, module)
 
 
 def _iterated(study: Study, module: Module) -> Iterator[ast.expr]:

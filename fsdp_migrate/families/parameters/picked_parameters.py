@@ -12,7 +12,8 @@ from collections.abc import Iterator, Sequence
 
 from fsdp_migrate.analysis.module import Module
 from fsdp_migrate.analysis.tracing.project_index import ADDING
-from fsdp_migrate.families.parameters.parameter_loops import METHODS, loop_over, tests_of
+from fsdp_migrate.families.parameters.parameter_loops import METHODS, PLACE, loop_over
+from fsdp_migrate.families.parameters.parameter_names import tests_of
 from fsdp_migrate.families.parameters.parameter_owners import is_flat, may_be_flat, models_of_list
 from fsdp_migrate.families.wrapping.gathered import is_gathered
 from fsdp_migrate.fsdp1.construct import Construct
@@ -22,7 +23,6 @@ from fsdp_migrate.syntax.expressions import names_in
 from fsdp_migrate.syntax.trees import walk
 
 PICKED = Construct.parse("parameter of a kind of module")
-PLACE = Construct.parse("parameters by their places")
 MODULES = frozenset({"modules", "named_modules", "children", "named_children"})
 COLLECTING = ADDING | {"extend", "update"}
 OWN = frozenset({"weight", "bias", "_parameters"})

@@ -136,10 +136,9 @@ def constructors(entry: Entry, study: Study) -> frozenset[Constructor]:
 
 
 def _names(call: ast.Call, study: Study) -> list[str]:
-    """The methods to register on the model that a call makes."""
-    return [
-        e.name for e in entries(study) if call in e.made and not registration_problem(e, study)[0]
-    ]
+    """The methods to register on the model that a call makes, each once for all its classes."""
+    made = (e for e in entries(study) if call in e.made)
+    return list(dict.fromkeys(e.name for e in made if not registration_problem(e, study)[0]))
 
 
 def plan_registration(plan: ShardPlan, study: Study) -> None:
