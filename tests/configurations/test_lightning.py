@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from fsdp_migrate.planning.outcome import Outcome
+from tests.configurations.writing import unmarked, write_one
 from tests.helpers.migrating import migrate
 
 PROGRAM = """\
@@ -39,7 +40,8 @@ def test_is_written() -> None:
 @pytest.mark.parametrize(
     ("old", "new", "said"),
     [
-        ("devices=2", "devices=2, callbacks=[ema]", "the Trainer has callbacks"),
+        ("devices=2", "devices=2, callbacks=[ema]", "the Trainer has callbacks=ema"),
+        ("devices=2", "devices=2, callbacks=callbacks()", "the Trainer has callbacks=callbacks()"),
         ("devices=2", "devices=2, sync_batchnorm=True", "the Trainer has sync_batchnorm"),
         ("devices=2", "devices=args.devices", "number of processes"),
         ("devices=2", 'devices=2, precision="16-mixed"', "refuses precision 16-mixed"),
@@ -72,6 +74,139 @@ def test_what_is_left_says_what_to_write() -> None:
     assert "register_fsdp_forward_method(self, step)" in decision.help
 
 
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("devices=2", "devices=2, callbacks=[L.pytorch.callbacks.ModelCheckpoint('models')]"),
+        ("devices=2", "devices=2, callbacks=L.pytorch.callbacks.Timer()"),
+        (
+            "trainer = L.Trainer(accelerator",
+            "from lightning.pytorch.callbacks import EarlyStopping\n\nstop = EarlyStopping('x')\n"
+            "trainer = L.Trainer(callbacks=[stop], accelerator",
+        ),
+    ],
+)
+def test_callbacks_that_ask_for_no_parameters_are_no_reason(old: str, new: str) -> None:
+    result, _ = migrate({"train.py": PROGRAM.replace(old, new)})
+    assert [d.outcome for d in result.decisions] == [Outcome.REWRITTEN]
+
+
+def test_parts_that_are_checkpointed_and_not_units_are_left() -> None:
+    strategy = "FSDPStrategy(auto_wrap_policy={Block}, activation_checkpointing_policy={Other})"
+    source = PROGRAM.replace('"fsdp"', strategy).replace(
+        "import torch\n",
+        "import torch\nfrom lightning.pytorch.strategies import FSDPStrategy\n"
+        "\nclass Block(torch.nn.Linear): ...\n\nclass Other(torch.nn.Linear): ...\n",
+    )
+    result, _ = migrate({"train.py": source})
+    (decision,) = result.decisions
+    assert "other parts of it are checkpointed than sharded" in decision.message
+    same = source.replace("{Other}", "{Block}")
+    result, after = migrate({"train.py": same})
+    assert "isinstance(module, CheckpointWrapper)" in after["train.py"]
+    own = same.replace("import torch\n", "import torch\nfrom x import checkpoint_wrapper\n")
+    result, _ = migrate({"train.py": own})
+    assert "checkpoints activations itself" in result.decisions[0].message
+
+
+FABRIC = """\
+import torch
+from lightning.fabric import Fabric
+from lightning.fabric.strategies import FSDPStrategy
+
+
+def main(loader):
+    fabric = Fabric(devices=2, strategy=FSDPStrategy())
+    fabric.launch()
+    model = fabric.setup_module(torch.nn.Linear(4, 4))
+    optimizer = torch.optim.AdamW(model.parameters())
+    optimizer = fabric.setup_optimizers(optimizer)
+    for x in loader:
+        fabric.backward(model(x).sum())
+        optimizer.step()
+"""
+
+
+def test_fabric_is_written() -> None:
+    result, after = migrate({"train.py": FABRIC})
+    assert [(d.code, d.outcome) for d in result.decisions] == [("FSDP530", Outcome.REWRITTEN)]
+    assert "def parallelize(model, device_mesh):" in after["train.py"]
+    # Folders are what Fabric's FSDPStrategy saves by default.
+    assert "save_distributed_checkpoint=True" in after["train.py"]
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "said"),
+    [
+        ("devices=2", "devices=2, callbacks=[ema]", "the Fabric has callbacks"),
+        ("devices=2", "devices=2, plugins=[ema]", "the Fabric has plugins"),
+        ("devices=2", 'devices=2, precision="16-mixed"', "refuses precision 16-mixed"),
+        ("optimizer.step()", "torch.save(model.x, 'x')", "calls torch.save"),
+        ("optimizer.step()", "model.state_dict()", "calls model.state_dict"),
+        ("optimizer.step()", "model.a.grad.norm()", "asks for model.a.grad"),
+        ("optimizer.step()", "print(len(list(model.parameters())))", "2 calls ask for parameters"),
+        ("optimizer.step()", "fabric.setup(other)", "2 calls are named setup"),
+        ("optimizer.step()", "Fabric(devices=2)", "another Fabric or Trainer"),
+        ("fabric.setup_module", "self.setup_module", "is not known"),
+        ("torch.optim.AdamW", "Muon", "element by element"),
+        ("fabric.launch()", "fabric.init_module(empty_init=True)", "init_module(empty_init=True)"),
+        (
+            "    model = fabric.setup_module(torch.nn.Linear(4, 4))\n"
+            "    optimizer = torch.optim.AdamW(model.parameters())\n",
+            "    model = torch.nn.Linear(4, 4)\n"
+            "    optimizer = torch.optim.AdamW(model.parameters())\n"
+            "    model = fabric.setup_module(model)\n",
+            "made before the model is set up",
+        ),
+        (
+            "    model = fabric.setup_module(torch.nn.Linear(4, 4))\n"
+            "    optimizer = torch.optim.AdamW(model.parameters())\n",
+            "    model = torch.nn.Linear(4, 4)\n"
+            "    optimizer = torch.optim.AdamW(model.parameters())\n"
+            "    other = optimizer\n"
+            "    model, optimizer = fabric.setup(model, optimizer)\n",
+            "setup() is not model, optimizer",
+        ),
+        ("def main", "parallelize = 1\n\n\ndef main", "something named parallelize"),
+    ],
+)
+def test_fabric_is_left(old: str, new: str, said: str) -> None:
+    assert FABRIC.count(old) == 1
+    result, after = migrate({"train.py": FABRIC.replace(old, new)})
+    (decision,) = result.decisions
+    assert (decision.code, decision.outcome) == ("FSDP530", Outcome.LEFT)
+    assert said in decision.message, decision.message
+    assert "ModelParallelStrategy(" not in after["train.py"].replace("`ModelParallelStrategy(", "")
+
+
+@pytest.mark.parametrize("given", ["", "empty_init=False", "empty_init=None"])
+def test_a_model_that_is_made_under_fabric(given: str) -> None:
+    source = FABRIC.replace(
+        "    model = fabric.setup_module(torch.nn.Linear(4, 4))\n",
+        f"    with fabric.init_module({given}):\n        model = torch.nn.Linear(4, 4)\n"
+        "    model = fabric.setup_module(model)\n",
+    )
+    result, _ = migrate({"train.py": source})
+    assert [d.outcome for d in result.decisions] == [Outcome.REWRITTEN]
+
+
+def test_what_is_set_up_together_is_set_up_in_turn() -> None:
+    """Given both at once, Fabric leaves the optimizer with parameters of no model."""
+    source = FABRIC.replace(
+        "    model = fabric.setup_module(torch.nn.Linear(4, 4))\n",
+        "    model = torch.nn.Linear(4, 4)\n",
+    ).replace(
+        "    optimizer = fabric.setup_optimizers(optimizer)\n",
+        "    model, optimizer = fabric.setup(model, optimizer)\n",
+    )
+    _, after = migrate({"train.py": source})
+    assert (
+        "    model = fabric.setup_module(model)\n"
+        "    optimizer = torch.optim.AdamW(model.parameters())\n"
+        "    optimizer = fabric.setup_optimizers(optimizer)\n"
+    ) in after["train.py"]
+
+
 def test_fabric_is_told_of_its_function_and_of_separate_setups() -> None:
     source = """\
 from lightning.fabric import Fabric
@@ -84,3 +219,54 @@ fabric = Fabric(devices=2, strategy=FSDPStrategy(auto_wrap_policy={Block}))
     assert "ModelParallelStrategy(parallelize_fn=parallelize, data_parallel_size=2" in decision.help
     assert "isinstance(m, Block)" in decision.help
     assert "setup_optimizers(optimizer)" in decision.help
+
+
+CLI = """\
+seed_everything: 7
+trainer:
+  accelerator: gpu
+  devices: 4
+  num_nodes: 2
+  precision: bf16-mixed
+  strategy:
+    class_path: lightning.pytorch.strategies.FSDPStrategy
+    init_args:
+      sharding_strategy: SHARD_GRAD_OP
+"""
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "said"),
+    [
+        ("4", "4", "data_parallel_size: 8"),
+        ("4", "auto", "<number of processes>"),
+        ("SHARD_GRAD_OP", "NO_SHARD", "write strategy: ddp"),
+        ("SHARD_GRAD_OP", "HYBRID_SHARD", "over a mesh"),
+        ("bf16-mixed", "16-mixed", "write bf16-mixed"),
+        ("class_path: lightning.pytorch.strategies.", "class_path: ", "data_parallel_size: 8"),
+    ],
+)
+def test_files_of_lightning_cli_are_left_with_what_to_write(old: str, new: str, said: str) -> None:
+    found = write_one(CLI.replace(old, new, 1), "config.yaml", None)
+    (setting,) = found.found
+    assert (setting.code, setting.outcome) == ("FSDP530", Outcome.LEFT)
+    assert said in setting.help, setting
+    assert unmarked(found.text) == CLI.replace(old, new, 1)
+
+
+def test_a_trainer_with_the_name_of_a_strategy_is_left() -> None:
+    found = write_one("trainer:\n  strategy: fsdp\n  max_epochs: 3\n", "config.yaml", None)
+    assert [(c.code, c.outcome) for c in found.found] == [("FSDP530", Outcome.LEFT)]
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "trainer:\n  strategy: ddp\n  max_epochs: 3\n",
+        "trainer:\n  strategy: fsdp\n  of: another\n",
+        "trainer:\n  strategy:\n    class_path: project.FSDPStrategy\n",
+        "trainer:\n  strategy:\n    class_path: ModelParallelStrategy\n",
+    ],
+)
+def test_other_trainers_are_no_sites(source: str) -> None:
+    assert not write_one(source, "config.yaml", None).found
