@@ -41,8 +41,10 @@ def write(found: StrategyCall, hook: Hook, study: Study) -> None:
     module = found.module
     if found.runner is None:
         raise NotSimple("which Fabric it is for is not known")
-    if len(list(runners(study))) != 1:
+    others = {each for call, each, _ in runners(study) if call is not found.runner}
+    if any(each is module or study.project.asked_for(each) for each in others):
         raise NotSimple("there is another Fabric or Trainer")
+    run = [each for each in study.project.modules if each not in others]  # those are programs
     for name in ("plugins", "callbacks"):
         if found.of_runner(name) is not None:
             raise NotSimple(f"the Fabric has {name}")
@@ -50,9 +52,9 @@ def write(found: StrategyCall, hook: Hook, study: Study) -> None:
         raise NotSimple("the program also wraps models itself")
     if plugin_calls.of_version_1(study):
         raise NotSimple(plugin_calls.of_version_1(study))
-    where, call = _set_up(found, study)
-    _check_uses(study)
-    _order(where, call, hook, study)
+    where, call = _set_up(found, run, study)
+    _check_uses(run, study)
+    _order(where, call, hook, run)
     above = _above(module, found.call)
     if NAME in module.table.module.bindings:
         raise NotSimple(f"{module.path.name} has something named {NAME}")
@@ -64,11 +66,11 @@ def write(found: StrategyCall, hook: Hook, study: Study) -> None:
         hook.to.insert_before(module, above, join("\n", text))
 
 
-def _set_up(found: StrategyCall, study: Study) -> tuple[Module, ast.Call]:
+def _set_up(found: StrategyCall, run: list[Module], study: Study) -> tuple[Module, ast.Call]:
     """The one call that sets up a model."""
     calls = [
         (module, call)
-        for module in study.project.modules
+        for module in run
         for call in module.table.calls_by_name.of(SET_UP)
         if isinstance(call.func, ast.Attribute)
     ]
@@ -93,8 +95,8 @@ def _above(module: Module, node: ast.expr) -> ast.stmt:
     return found
 
 
-def _check_uses(study: Study) -> None:
-    for module in study.project.modules:
+def _check_uses(run: list[Module], study: Study) -> None:
+    for module in run:
         table = module.table
         for call in table.calls_by_name.of(CALLS):
             raise NotSimple(f"{module.path.name} calls {ast.unparse(call.func)}")
@@ -112,16 +114,14 @@ def _check_uses(study: Study) -> None:
             raise NotSimple("the model is a LightningModule")
 
 
-def _order(where: Module, call: ast.Call, hook: Hook, study: Study) -> None:
+def _order(where: Module, call: ast.Call, hook: Hook, run: list[Module]) -> None:
     """See to it that the optimizer is made of the parameters that the model has when it is set up:
     ``fully_shard`` gives it others."""
     table = where.table
     statement = table.statement(call)
     block = block_of(table.parents[statement], statement)
     makes = [
-        (module, each)
-        for module in study.project.modules
-        for each in module.table.calls_by_name.named("parameters")
+        (module, each) for module in run for each in module.table.calls_by_name.named("parameters")
     ]
     if len(makes) != 1 or makes[0][0] is not where:
         raise NotSimple(f"{len(makes)} calls ask for parameters")
@@ -130,7 +130,7 @@ def _order(where: Module, call: ast.Call, hook: Hook, study: Study) -> None:
     makes_it = isinstance(maker, ast.Call) and maker.args[:1] == [asks]
     if not isinstance(maker, ast.Call) or not makes_it:
         raise NotSimple("parameters are asked for by other code than an optimizer's")
-    names = study.external(maker.func, where)
+    names = hook.study.external(maker.func, where)
     if not names or not names <= ELEMENTWISE:
         raise NotSimple("its optimizer is none of torch's that go element by element")
     made = table.statement(maker)

@@ -39,6 +39,7 @@ SIZE = (
     "data_parallel_size is the number of all processes: both sizes are needed, as the default is "
     "tensor parallelism over the devices of a machine"
 )
+NUMBER = "{} has to be a number: Lightning stops where the two sizes do not make up all processes"
 FOLDERS = (
     "a folder that FSDPStrategy has saved calls the model `model`, and ModelParallelStrategy asks "
     "for `state_dict`: save it once more with state_dict_type='full' first"
@@ -150,9 +151,9 @@ def _target(found: StrategyCall, study: Study) -> lightning.Target:
     plain = "write ModelParallelStrategy with data_parallel_size, tensor_parallel_size=1 and a hook"
     if found.problem:
         raise Unknown(f"{WRAPS}, and {found.problem}", f"write them out in the call, or {plain}")
-    size = _size(found, study)
-    target = lightning.Target(found.fabric, size or "<number of processes>")
-    if not size:
+    target = lightning.Target(found.fabric, "<number of processes>")
+    target.size = _size(found, study, target) or target.size
+    if target.size.startswith("<"):
         target.notes.append(SIZE)
     kept = [(name, found.given(name)) for name in lightning.KEPT]
     target.kept = [f"{name}={ast.unparse(node)}" for name, node in kept if node is not None]
@@ -180,23 +181,47 @@ def _check_release(found: StrategyCall, study: Study) -> None:
             raise Unknown(reason, f"raise {name}, and run again")
 
 
-def _size(found: StrategyCall, study: Study) -> str:
+def _size(found: StrategyCall, study: Study, target: lightning.Target) -> str:
     """The number of processes, where the Trainer or Fabric says it."""
     nodes, devices = found.of_runner("num_nodes"), found.of_runner("devices")
     if found.runner is None or any(k.arg is None for k in found.runner.keywords):
         return ""
-    many = study.literal(nodes, found.module) if nodes is not None else None
-    count = study.literal(devices, found.module) if devices is not None else None
-    if (nodes is not None and many is None) or (devices is not None and count is None):
+    machines = _number(nodes, 1, found, study)
+    each = _number(devices, "auto", found, study)
+    if machines in (None, -1, "auto") or each is None:
         return ""
-    machines = many.value if many is not None else 1
-    each = count.value if count is not None else "auto"
     if each in (-1, "auto", "-1"):
         each = "torch.cuda.device_count()"
-        return each if machines == 1 else f"{machines} * {each}"
     if type(each) is int and type(machines) is int:
         return str(each * machines)
-    return ""
+    named = [x for x in (each, machines) if isinstance(x, str) and not x.startswith("torch.")]
+    if named:
+        target.notes.append(NUMBER.format(" and ".join(named)))
+    return f"{each}" if machines == 1 else f"{machines} * {each}"
+
+
+def _number(
+    node: ast.expr | None, default: int | str, found: StrategyCall, study: Study
+) -> int | str | None:
+    """A number, ``auto``, or the source of an expression that is the same for the strategy."""
+    module = found.runner_module
+    if node is None or module is None:
+        return default
+    known = study.literal(node, module)
+    if known is not None:
+        value = known.value
+        return value if type(value) is int or value in ("auto", "-1") else None
+    table, inner = module.table, node
+    while isinstance(inner, ast.Attribute):
+        inner = inner.value
+    if not isinstance(inner, ast.Name) or module is not found.module:
+        return None
+    scopes = [table.scope_of(each) for each in (found.call, found.runner) if each is not None]
+    scope = scopes[0].lookup(inner.id)
+    same = scope is not None and all(s.lookup(inner.id) is scope for s in scopes)
+    if scope is None or not same or len(scope.bindings[inner.id]) != 1:
+        return None
+    return ast.unparse(node)
 
 
 def _text(node: ast.expr | None, found: StrategyCall, study: Study, default: str) -> str:

@@ -66,6 +66,40 @@ def test_is_left(old: str, new: str, said: str) -> None:
     assert "ModelParallelStrategy(" not in after["train.py"].replace("`ModelParallelStrategy(", "")
 
 
+@pytest.mark.parametrize(
+    ("head", "given", "size"),
+    [
+        ("devices = count()\n", "devices=devices", "data_parallel_size=devices,"),
+        (
+            "args = parse()\n",
+            "devices=args.devices, num_nodes=2",
+            "data_parallel_size=2 * args.devices,",
+        ),
+        (
+            "args = parse()\n",
+            "devices=args.devices, num_nodes=args.nodes",
+            "data_parallel_size=args.nodes * args.devices,",
+        ),
+    ],
+)
+def test_a_number_that_only_the_run_knows_is_for_review(head: str, given: str, size: str) -> None:
+    """Lightning stops where the sizes are not those of all processes."""
+    source = PROGRAM.replace("devices=2", given).replace("trainer =", f"{head}trainer =")
+    result, after = migrate({"train.py": source})
+    (decision,) = result.decisions
+    assert decision.outcome is Outcome.REVIEW
+    assert "has to be a number" in " ".join(after["train.py"].split())
+    assert size in after["train.py"], after["train.py"]
+
+
+def test_a_number_that_is_another_where_the_strategy_is_made_is_not_known() -> None:
+    source = PROGRAM.replace("devices=2", "devices=n").replace(
+        "trainer =", "n = 1\nn = count()\ntrainer ="
+    )
+    result, _ = migrate({"train.py": source})
+    assert "number of processes" in result.decisions[0].message
+
+
 def test_what_is_left_says_what_to_write() -> None:
     source = PROGRAM.replace("devices=2", "devices=4, num_nodes=2, callbacks=[ema]")
     result, _ = migrate({"train.py": source})
@@ -147,6 +181,7 @@ def test_fabric_is_written() -> None:
         ("optimizer.step()", "print(len(list(model.parameters())))", "2 calls ask for parameters"),
         ("optimizer.step()", "fabric.setup(other)", "2 calls are named setup"),
         ("optimizer.step()", "Fabric(devices=2)", "another Fabric or Trainer"),
+        ("optimizer.step()", "other.setup(x)", "2 calls are named setup"),
         ("fabric.setup_module", "self.setup_module", "is not known"),
         ("torch.optim.AdamW", "Muon", "element by element"),
         ("fabric.launch()", "fabric.init_module(empty_init=True)", "init_module(empty_init=True)"),
@@ -177,6 +212,15 @@ def test_fabric_is_left(old: str, new: str, said: str) -> None:
     assert (decision.code, decision.outcome) == ("FSDP530", Outcome.LEFT)
     assert said in decision.message, decision.message
     assert "ModelParallelStrategy(" not in after["train.py"].replace("`ModelParallelStrategy(", "")
+
+
+def test_another_program_beside_it_is_its_own() -> None:
+    other = FABRIC.replace("FSDPStrategy()", '"ddp"').replace("optimizer.step()", "x.state_dict()")
+    result, _ = migrate({"train.py": FABRIC, "other.py": other})
+    assert [d.outcome for d in result.decisions] == [Outcome.REWRITTEN]
+    both = FABRIC.replace("import torch\n", "import torch\nfrom other import main as other\n")
+    result, _ = migrate({"train.py": both, "other.py": other})
+    assert "another Fabric or Trainer" in result.decisions[0].message
 
 
 @pytest.mark.parametrize("given", ["", "empty_init=False", "empty_init=None"])
