@@ -33,6 +33,7 @@ class StrategyCall:
     fabric: bool
     alias: str = ""
     runner: ast.Call | None = None  # the Trainer or Fabric that has it, where that is known
+    runner_module: Module | None = None
     owned: dict[str, ast.Assign] = field(default_factory=dict)
 
     def given(self, name: str) -> ast.expr | None:
@@ -73,7 +74,7 @@ def strategy_calls(study: Study) -> list[StrategyCall]:
             names = study.external(call.func, module)
             if any(FABRIC.fullmatch(n) or TRAINER.fullmatch(n) for n in names):
                 made = StrategyCall(call, module, any(map(FABRIC.fullmatch, names)))
-                made.runner = _runner_of(made, run, study)
+                made.runner, made.runner_module = _runner_of(made, run, study) or (None, None)
                 made.owned = _owned(call, module, study)
                 found.append(made)
     for runner, module, fabric in run:
@@ -81,7 +82,7 @@ def strategy_calls(study: Study) -> list[StrategyCall]:
         values = study.values(given, module) if given is not None else ()
         named = {str(v.value) for v in values if isinstance(v, Constant)} & ALIASES
         if named:
-            found.append(StrategyCall(runner, module, fabric, min(named), runner))
+            found.append(StrategyCall(runner, module, fabric, min(named), runner, module))
     return found
 
 
@@ -103,15 +104,15 @@ def runners(study: Study) -> Iterator[tuple[ast.Call, Module, bool]]:
 
 def _runner_of(
     made: StrategyCall, run: list[tuple[ast.Call, Module, bool]], study: Study
-) -> ast.Call | None:
+) -> tuple[ast.Call, Module] | None:
     """The one Trainer or Fabric that is given a strategy."""
     found = []
     for runner, module, _ in run:
         given = next((k.value for k in runner.keywords if k.arg == "strategy"), None)
         if given is made.call:
-            return runner
+            return runner, module
         if given is not None and any(v.node is made.call for v in study.values(given, module)):
-            found.append(runner)
+            found.append((runner, module))
     return found[0] if len(found) == 1 else None
 
 

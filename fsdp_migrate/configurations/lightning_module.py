@@ -9,12 +9,20 @@ from __future__ import annotations
 import ast
 
 from fsdp_migrate.analysis.module import Module
-from fsdp_migrate.analysis.values import Class, External
+from fsdp_migrate.analysis.values import Class, Made
 from fsdp_migrate.configurations import plugin_calls
 from fsdp_migrate.configurations.frameworks.lightning import Target
 from fsdp_migrate.configurations.lightning_calls import StrategyCall, runners
+from fsdp_migrate.configurations.lightning_hook import (
+    ELEMENTWISE,
+    FSDP,
+    Hook,
+    NotSimple,
+    Place,
+    is_global,
+)
 from fsdp_migrate.planning.context import Study
-from fsdp_migrate.planning.edits import Code, code, join
+from fsdp_migrate.planning.edits import code, join
 from fsdp_migrate.planning.proposal import Proposal
 from fsdp_migrate.syntax.expressions import last_name
 
@@ -22,21 +30,23 @@ BASES = frozenset(
     f"{package}.LightningModule"
     for package in ("lightning", "lightning.pytorch", "pytorch_lightning", "lightning.pytorch.core")
 )
-FSDP = "torch.distributed.fsdp"
+REGISTER = "register_fsdp_forward_method"
 STEPS = ("training_step", "validation_step", "test_step", "predict_step")
 # What a program may do to the model itself, where sharded parameters are others than FSDP1's.
 CALLS = ("state_dict", "load_state_dict", "save_pretrained", "clip_grad_norm_", "compile", "save")
-SETTINGS = ("plugins", "gradient_clip_algorithm", "callbacks", "sync_batchnorm")
+SETTINGS = ("plugins", "gradient_clip_algorithm", "sync_batchnorm")
+# Callbacks that ask for no parameters and no gradients. ModelCheckpoint asks the strategy to save.
+CALLBACKS = (
+    *("ModelCheckpoint", "EarlyStopping", "LearningRateMonitor", "DeviceStatsMonitor", "Timer"),
+    *("TQDMProgressBar", "RichProgressBar", "ModelSummary", "RichModelSummary"),
+)
+HARMLESS = frozenset(
+    f"{package}.{name}"
+    for package in ("lightning.pytorch", "pytorch_lightning")
+    for name in (f"callbacks.{each}" for each in CALLBACKS)
+)
 PARAMETERS = ("parameters", "named_parameters", "grad")
 SCHEDULERS = "torch.optim.lr_scheduler."
-ELEMENTWISE = frozenset(
-    f"torch.optim.{name}"
-    for name in ("SGD", "Adam", "AdamW", "RMSprop", "Adagrad", "NAdam", "RAdam")
-)
-
-
-class NotSimple(Exception):
-    """The hook is not written by itself; the message says why."""
 
 
 def module_of(found: StrategyCall, study: Study) -> Class:
@@ -52,6 +62,7 @@ def module_of(found: StrategyCall, study: Study) -> Class:
     for name in SETTINGS:
         if found.of_runner(name) is not None:
             raise NotSimple(f"the Trainer has {name}")
+    _check_callbacks(found, study)
     if study.constructors:
         raise NotSimple("the program also wraps models itself")
     if plugin_calls.of_version_1(study):
@@ -74,6 +85,16 @@ def module_of(found: StrategyCall, study: Study) -> Class:
     return classes[0]
 
 
+def _check_callbacks(found: StrategyCall, study: Study) -> None:
+    given = found.of_runner("callbacks")
+    if given is None:
+        return
+    for one in given.elts if isinstance(given, ast.List | ast.Tuple) else [given]:
+        made = study.values(one, found.runner_module or found.module)
+        if not made or not all(isinstance(v, Made) and v.made_by in HARMLESS for v in made):
+            raise NotSimple(f"the Trainer has callbacks={ast.unparse(one)}")
+
+
 def _lightning_modules(module: Module, study: Study) -> list[Class]:
     nodes = [n for n in ast.walk(module.source.tree) if isinstance(n, ast.ClassDef)]
     return [
@@ -87,7 +108,7 @@ def _check(cls: Class) -> None:
     node = cls.node
     if len(node.bases) != 1 or node.keywords or node.decorator_list:
         raise NotSimple(f"{node.name} is not a plain class")
-    if not _is_global(cls):
+    if not is_global(cls):
         raise NotSimple(f"{node.name} is made in a function")
     names = {n.name for n in node.body if isinstance(n, ast.FunctionDef)}
     for name in names:
@@ -118,11 +139,6 @@ def _check_optimizer(cls: Class, study: Study) -> None:
         raise NotSimple("its optimizer is none of torch's that go element by element")
 
 
-def _is_global(cls: Class) -> bool:
-    table = cls.module.table
-    return table.scope_of(cls.node) is table.module
-
-
 def write_hook(cls: Class, found: StrategyCall, target: Target, study: Study, to: Proposal) -> None:
     """Give the module its ``configure_model``.
 
@@ -131,55 +147,16 @@ def write_hook(cls: Class, found: StrategyCall, target: Target, study: Study, to
     """
     module, node = cls.module, cls.node
     names = {n.name for n in node.body if isinstance(n, ast.FunctionDef)}
-    units = [_named(each, cls, found, study, to) for each in target.units]
-
-    def imported(name: str) -> str:
-        return to.name(module, FSDP, name, node)
-
-    options = _options(target, cls, to)
-    shard = imported("fully_shard")
-    lines = [
-        code("def configure_model(self):"),
-        code("    if isinstance(self, {f}):", f=imported("FSDPModule")),
-        code("        return"),
-        code('    mesh = self.device_mesh["data_parallel"]'),
-    ]
-    if units:
-        one = units[0] if len(units) == 1 else code("({u})", u=join(", ", units))
-        lines += [
-            code("    for module in reversed(list(self.modules())):"),
-            code("        if isinstance(module, {u}):", u=one),
-            code("            {f}(module, mesh=mesh{o})", f=shard, o=options),
-        ]
     steps = ", ".join(f'"{step}"' for step in STEPS if step in names)
     steps += "," if steps.count('"') == len('""') else ""
-    lines += [
-        code("    {f}(self, mesh=mesh{o})", f=shard, o=options),
+    at = Place(module, node)
+    hook = Hook(found, target, study, to)
+    lines = [
+        code("def configure_model(self):"),
+        code("    if isinstance(self, {f}):", f=to.name(module, FSDP, "FSDPModule", node)),
+        code("        return"),
+        *hook.lines("self", "self.device_mesh", at),
         code("    for step in ({s}):", s=steps),
-        code("        {r}(self, step)", r=imported("register_fsdp_forward_method")),
+        code("        {r}(self, step)", r=to.name(module, FSDP, REGISTER, node)),
     ]
     to.insert_after(module, node.body[-1], join("\n", lines))
-
-
-def _options(target: Target, cls: Class, to: Proposal) -> Code:
-    parts = []
-    for option in target.options:
-        name, _, value = option.partition("=")
-        if name == "mp_policy":
-            torch = to.module_name(cls.module, "torch", "torch", cls.node)
-            policy = to.name(cls.module, FSDP, "MixedPrecisionPolicy", cls.node)
-            value = f"{policy}(param_dtype={torch}.bfloat16, reduce_dtype={torch}.bfloat16)"
-        parts.append(code(", {n}={v}", n=name, v=value))
-    return join("", parts)
-
-
-def _named(unit: ast.expr, cls: Class, found: StrategyCall, study: Study, to: Proposal) -> Code:
-    """A class of the policy, by a name that it has where the module stands."""
-    values = study.values(unit, found.module)
-    value = next(iter(values)) if len(values) == 1 else None
-    if isinstance(value, Class) and value.module is cls.module and _is_global(value):
-        return code("{n}", n=value.node.name)
-    if isinstance(value, External):
-        source, _, name = value.name.rpartition(".")
-        return code("{n}", n=to.name(cls.module, source, name, cls.node))
-    raise NotSimple(f"{ast.unparse(unit)} is not defined where {cls.node.name} is")

@@ -20,6 +20,7 @@ from fsdp_migrate.configurations.variables import (
 )
 
 ACCELERATE, TRANSFORMERS, AXOLOTL, VERL = "FSDP510", "FSDP520", "FSDP540", "FSDP550"
+LIGHTNING = "FSDP530"
 SECTION = "fsdp_config"
 MESH = "parallelism_config"
 LOOKS = re.compile(
@@ -27,7 +28,7 @@ LOOKS = re.compile(
     rb"|fsdp[\"']?\s*:[\s\[\"'-]*(?:full_shard|shard_grad_op|no_shard|hybrid_shard|auto_wrap|offload)"
     rb"|fsdp_(?:auto_wrap|transformer|sharding|backward|state|offload"
     rb"|use_orig|min_num|forward|sync|cpu_ram|activation|limit|xla|version)"
-    rb"|--(?:use_)?fsdp\b|strategy=fsdp|accelerate_use_fsdp"
+    rb"|--(?:use_)?fsdp\b|strategy=fsdp|accelerate_use_fsdp|\bfsdpstrategy\b"
 )
 """What a file has, as text, that may hold such a mapping."""
 
@@ -101,7 +102,9 @@ def _blocks(
                 continue
         elif not path and _is_section(keys, file):
             yield _section_alone(mapping, made)
-        if "strategy" in keys and _is_role(_role_of(path, file), mapping, keys):
+        if "strategy" in keys and _is_lightnings(path, mapping, keys):
+            yield _lightning(mapping, made)
+        elif "strategy" in keys and _is_role(_role_of(path, file), mapping, keys):
             roles.append((_role_of(path, file), mapping))
     if roles:
         yield _roles(roles, made)
@@ -284,6 +287,41 @@ def _is_role(path: tuple[str, ...], mapping: Mapping, keys: set[str]) -> bool:
     assert pair is not None
     known = isinstance(pair.value, Scalar) and pair.value.value in _STRATEGIES
     return known and (SECTION in keys or (bool(path) and path[-1] in _ROLES))
+
+
+_OF_TRAINER = {
+    "accelerator", "devices", "max_epochs", "max_steps", "num_nodes", "limit_val_batches",
+    "accumulate_grad_batches", "log_every_n_steps", "val_check_interval", "check_val_every_n_epoch",
+}  # fmt: skip
+_CLASS = re.compile(r"(?:(?:lightning\.pytorch|pytorch_lightning)(?:\.\w+)*\.)?FSDPStrategy")
+_ALIASES = {"fsdp", "fsdp_cpu_offload"}
+
+
+def _is_lightnings(path: tuple[str, ...], mapping: Mapping, keys: set[str]) -> bool:
+    """Whether a mapping is a Trainer's of Lightning with FSDPStrategy."""
+    pair = mapping.get("strategy")
+    value = pair.value if pair is not None else None
+    if isinstance(value, Scalar):
+        return value.value in _ALIASES and path[-1:] == ("trainer",) and bool(keys & _OF_TRAINER)
+    return bool(isinstance(value, Mapping) and _CLASS.fullmatch(_class_of(value)))
+
+
+def _class_of(strategy: Mapping) -> str:
+    """What LightningCLI calls ``class_path``, and hydra ``_target_``."""
+    pair = strategy.get("class_path") or strategy.get("_target_")
+    return str(pair.value.value) if pair is not None and isinstance(pair.value, Scalar) else ""
+
+
+def _lightning(mapping: Mapping, made: _Made) -> Entries:
+    block = made(LIGHTNING, mapping, _head(mapping, "strategy"))
+    block.take(mapping, str)
+    strategy = mapping.below("strategy")
+    if strategy is not None:
+        inner = strategy.below("init_args") or strategy
+        block.take(inner, lambda key: f"strategy.{key}")
+        block.settings["strategy"] = Setting("strategy", _class_of(strategy))
+        block.spans["strategy"] = block.head
+    return block
 
 
 def _roles(roles: Sequence[tuple[tuple[str, ...], Mapping]], made: _Made) -> Entries:

@@ -21,6 +21,7 @@ from fsdp_migrate.syntax.suppressions import Ignore
 FRAMEWORKS = {
     "FSDP510": "accelerate",
     "FSDP520": "transformers",
+    "FSDP530": "lightning_cli",
     "FSDP540": "axolotl",
     "FSDP550": "verl",
 }

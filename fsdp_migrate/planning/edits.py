@@ -226,7 +226,7 @@ class Import(Edit):
 
 @dataclass(frozen=True, eq=False)
 class Define(Edit):
-    """A function is defined above a definition at the top level of the file."""
+    """A function is defined above a definition."""
 
     ABOVE: ClassVar = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
 

@@ -4,11 +4,11 @@ import ast
 from collections.abc import Iterator
 
 from fsdp_migrate.analysis.module import Module
-from fsdp_migrate.configurations import lightning_calls, lightning_module
+from fsdp_migrate.configurations import lightning_calls, lightning_fabric, lightning_module
 from fsdp_migrate.configurations.frameworks import lightning, words
 from fsdp_migrate.configurations.lightning_calls import StrategyCall
-from fsdp_migrate.configurations.lightning_module import NotSimple
-from fsdp_migrate.configurations.plugin_calls import made_by
+from fsdp_migrate.configurations.lightning_hook import Hook, NotSimple
+from fsdp_migrate.configurations.plugin_calls import assigned_for, made_by
 from fsdp_migrate.families.wrapping import policies
 from fsdp_migrate.fsdp1.construct import Construct
 from fsdp_migrate.fsdp1.site import Site
@@ -39,6 +39,7 @@ SIZE = (
     "data_parallel_size is the number of all processes: both sizes are needed, as the default is "
     "tensor parallelism over the devices of a machine"
 )
+NUMBER = "{} has to be a number: Lightning stops where the two sizes do not make up all processes"
 FOLDERS = (
     "a folder that FSDPStrategy has saved calls the model `model`, and ModelParallelStrategy asks "
     "for `state_dict`: save it once more with state_dict_type='full' first"
@@ -58,7 +59,7 @@ HERE = "the hook {0} of {1} has to change: {2}"
 
 
 OWN = "ModelParallelStrategy"
-WRITTEN = "ModelParallelStrategy shards what configure_model says, from Lightning 2.3 on"
+WRITTEN = "ModelParallelStrategy shards what {hook} says, from Lightning 2.3 on"
 
 
 class Unknown(Exception):
@@ -81,9 +82,9 @@ def decide(site: Site, study: Study) -> Decision:
             raise NotSimple("a hook was written for FSDP1")
         return _rewritten(site, found, target, study)
     except NotSimple as problem:
-        reason = f"{WRAPS}, and configure_model is not written by itself: {problem}"
-        reason = WRAPS if found.fabric else reason
-    notes = [*target.notes, *hooks]
+        hook = "its function" if found.fabric else "configure_model"
+        reason = f"{WRAPS}, and {hook} is not written by itself: {problem}"
+    notes = [*target.notes, *hooks, *([SEPARATE] if found.fabric else [])]
     return study.left(site, RULE.code, reason, sentences(target.text(), *notes).rstrip("."))
 
 
@@ -93,24 +94,27 @@ def _rewritten(site: Site, found: StrategyCall, target: lightning.Target, study:
     Raises:
         NotSimple: the hook cannot be written.
     """
-    if target.sharded:
+    if target.sharded and not found.fabric:
         raise NotSimple("folders that are saved before could not be loaded")
-    if target.checkpointed:
-        raise NotSimple("parts of it are to be checkpointed")
     size = target.size
     if size.startswith("<"):
         raise NotSimple("the number of processes is not written")
     proposal, module = study.proposal(), found.module
-    cls = lightning_module.module_of(found, study)
-    lightning_module.write_hook(cls, found, target, study, proposal)
+    if found.fabric:
+        lightning_fabric.write(found, Hook(found, target, study, proposal), study)
+    else:
+        cls = lightning_module.module_of(found, study)
+        lightning_module.write_hook(cls, found, target, study, proposal)
     if "torch." in size:
         torch = proposal.module_name(module, "torch", "torch", found.call)
         target.size = size.replace("torch", torch)
     new = proposal.name(module, _source(found, study), "ModelParallelStrategy", found.call)
     if found.alias:
         given = next(k.value for k in found.call.keywords if k.arg == "strategy")
+        made = assigned_for(given, module, study)
+        given = made.value if made is not None else given
         if not isinstance(given, ast.Constant):
-            raise NotSimple("the strategy stands in a variable")
+            raise NotSimple("the strategy stands in a variable that others read or set as well")
         proposal.replace(module, given, code("{s}", s=target.strategy.replace(OWN, new)))
     else:
         proposal.replace(module, found.call.func, code("{n}", n=new))
@@ -120,14 +124,19 @@ def _rewritten(site: Site, found: StrategyCall, target: lightning.Target, study:
             if keyword.arg in found.owned:
                 proposal.delete(module, found.owned[keyword.arg])
             proposal.remove_argument(module, found.call, keyword)
-        for name, value in target.arguments().items():
+        written = {"parallelize_fn": lightning_fabric.NAME} if found.fabric else {}
+        for name, value in {**written, **target.arguments()}.items():
             proposal.add_keyword(module, found.call, name, code("{v}", v=value))
     review = sentences(*target.notes)
-    return study.rewritten(site, RULE.code, WRITTEN, proposal, review=review)
+    said = WRITTEN.format(hook=lightning_fabric.NAME if found.fabric else "configure_model")
+    return study.rewritten(site, RULE.code, said, proposal, review=review)
 
 
 def _source(found: StrategyCall, study: Study) -> str:
     names = study.external(found.call.func, found.module)
+    if found.fabric:
+        old = any(name.startswith("lightning_fabric") for name in names)
+        return "lightning_fabric.strategies" if old else "lightning.fabric.strategies"
     old = any(name.startswith("pytorch_lightning") for name in names)
     return "pytorch_lightning.strategies" if old else "lightning.pytorch.strategies"
 
@@ -142,9 +151,9 @@ def _target(found: StrategyCall, study: Study) -> lightning.Target:
     plain = "write ModelParallelStrategy with data_parallel_size, tensor_parallel_size=1 and a hook"
     if found.problem:
         raise Unknown(f"{WRAPS}, and {found.problem}", f"write them out in the call, or {plain}")
-    size = _size(found, study)
-    target = lightning.Target(found.fabric, size or "<number of processes>")
-    if not size:
+    target = lightning.Target(found.fabric, "<number of processes>")
+    target.size = _size(found, study, target) or target.size
+    if target.size.startswith("<"):
         target.notes.append(SIZE)
     kept = [(name, found.given(name)) for name in lightning.KEPT]
     target.kept = [f"{name}={ast.unparse(node)}" for name, node in kept if node is not None]
@@ -153,14 +162,13 @@ def _target(found: StrategyCall, study: Study) -> lightning.Target:
     target.units = _classes(found, "auto_wrap_policy", study)
     target.checkpointed = _checkpointed(found, study)
     _others(found, target)
-    kind = _text(found.given("state_dict_type"), found, study, "full")
+    default = "sharded" if found.fabric else "full"
+    kind = _text(found.given("state_dict_type"), found, study, default)
     if kind not in {"full", "sharded"}:
         raise Unknown(f"state_dict_type is {kind}", "write it in the call, and run again")
     target.sharded = kind == "sharded"
     if target.sharded and not found.fabric:
         target.notes.append(FOLDERS)
-    if found.fabric:
-        target.notes.append(SEPARATE)
     return target
 
 
@@ -173,23 +181,47 @@ def _check_release(found: StrategyCall, study: Study) -> None:
             raise Unknown(reason, f"raise {name}, and run again")
 
 
-def _size(found: StrategyCall, study: Study) -> str:
+def _size(found: StrategyCall, study: Study, target: lightning.Target) -> str:
     """The number of processes, where the Trainer or Fabric says it."""
     nodes, devices = found.of_runner("num_nodes"), found.of_runner("devices")
     if found.runner is None or any(k.arg is None for k in found.runner.keywords):
         return ""
-    many = study.literal(nodes, found.module) if nodes is not None else None
-    count = study.literal(devices, found.module) if devices is not None else None
-    if (nodes is not None and many is None) or (devices is not None and count is None):
+    machines = _number(nodes, 1, found, study)
+    each = _number(devices, "auto", found, study)
+    if machines in (None, -1, "auto") or each is None:
         return ""
-    machines = many.value if many is not None else 1
-    each = count.value if count is not None else "auto"
     if each in (-1, "auto", "-1"):
         each = "torch.cuda.device_count()"
-        return each if machines == 1 else f"{machines} * {each}"
     if type(each) is int and type(machines) is int:
         return str(each * machines)
-    return ""
+    named = [x for x in (each, machines) if isinstance(x, str) and not x.startswith("torch.")]
+    if named:
+        target.notes.append(NUMBER.format(" and ".join(named)))
+    return f"{each}" if machines == 1 else f"{machines} * {each}"
+
+
+def _number(
+    node: ast.expr | None, default: int | str, found: StrategyCall, study: Study
+) -> int | str | None:
+    """A number, ``auto``, or the source of an expression that is the same for the strategy."""
+    module = found.runner_module
+    if node is None or module is None:
+        return default
+    known = study.literal(node, module)
+    if known is not None:
+        value = known.value
+        return value if type(value) is int or value in ("auto", "-1") else None
+    table, inner = module.table, node
+    while isinstance(inner, ast.Attribute):
+        inner = inner.value
+    if not isinstance(inner, ast.Name) or module is not found.module:
+        return None
+    scopes = [table.scope_of(each) for each in (found.call, found.runner) if each is not None]
+    scope = scopes[0].lookup(inner.id)
+    same = scope is not None and all(s.lookup(inner.id) is scope for s in scopes)
+    if scope is None or not same or len(scope.bindings[inner.id]) != 1:
+        return None
+    return ast.unparse(node)
 
 
 def _text(node: ast.expr | None, found: StrategyCall, study: Study, default: str) -> str:
@@ -296,14 +328,11 @@ def _classes(found: StrategyCall, name: str, study: Study) -> list[ast.expr]:
     return written.elts
 
 
-def _checkpointed(found: StrategyCall, study: Study) -> list[str]:
+def _checkpointed(found: StrategyCall, study: Study) -> list[ast.expr]:
     old = found.given("activation_checkpointing")
     if old is None:
-        named = _classes(found, "activation_checkpointing_policy", study)
-        return [ast.unparse(each) for each in named]
-    if isinstance(old, ast.List | ast.Tuple):
-        return [ast.unparse(each) for each in old.elts]
-    return [ast.unparse(old)]
+        return _classes(found, "activation_checkpointing_policy", study)
+    return old.elts if isinstance(old, ast.List | ast.Tuple) else [old]
 
 
 READ = (

@@ -7,9 +7,10 @@ import subprocess
 from pathlib import Path
 
 import pytest
+import yaml
 
 from fsdp_migrate import report
-from tests.helpers.commandline import Command, answering
+from tests.helpers.commandline import ROOT, Command, answering
 from tests.helpers.terminal import at_terminal
 
 YAML = """\
@@ -160,7 +161,14 @@ def test_broken_files_are_exit_code_2_and_the_others_are_written(
     assert answer.code == 2
     assert "a.yaml:1: is not YAML" in answer.err
     assert "c.json:1: is not JSON" in answer.err
+    assert answer.err.count("(column ") == 2
     assert "fsdp_version" in (tmp_path / "b.yaml").read_text()
+
+
+def test_the_hook_of_pre_commit_runs_for_them() -> None:
+    (hook,) = yaml.safe_load((ROOT / ".pre-commit-hooks.yaml").read_text())
+    found = {"yaml", "json", "shell", "dockerfile", "makefile", "dotenv"}
+    assert found <= set(hook["types_or"])
 
 
 def test_what_is_ignored_and_comments_to_no_purpose(

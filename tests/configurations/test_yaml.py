@@ -248,11 +248,17 @@ def test_json_that_is_left_has_no_marker() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "line"), [('{"fsdp_config": {"a": }}', 1), ("{\n'fsdp_config': 1}", 2)]
+    ("text", "line"),
+    [
+        ('{"fsdp_config": {"a": }}', 1),
+        ("{\n'fsdp_config': 1}", 2),
+        ('{"use_cpu": 1, "fsdp_config": {"fsdp_version": 1,\n"fsdp_version": 2}}', 2),
+    ],
 )
 def test_broken_json(text: str, line: int) -> None:
     written = write_one(text, "x.json")
     assert [p.line for p in written.problems] == [line]
+    assert "column" in written.problems[0].message
     assert written.text == text
 
 

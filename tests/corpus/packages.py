@@ -28,10 +28,12 @@ class Package:
     version: str
 
 
-PINNED = [
-    Package(*found)
-    for found in re.findall(r"^([\w-]+)==(\S+)", REQUIREMENTS.read_text(), re.MULTILINE)
-]
+def pinned(requirements: Path) -> list[Package]:
+    found = re.findall(r"^([\w-]+)==(\S+)", requirements.read_text(), re.MULTILINE)
+    return [Package(*each) for each in found]
+
+
+PINNED = pinned(REQUIREMENTS)
 
 
 @dataclass(frozen=True)
@@ -60,12 +62,12 @@ def directory(scratch: Path) -> Path:
     return Path(named) if named else scratch / "wheels"
 
 
-def download(scratch: Path) -> Path:
+def download(scratch: Path, requirements: Path = REQUIREMENTS) -> Path:
     """All wheels."""
     wheels = directory(scratch)
     command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--no-input"]
     options = ["--require-hashes", "--only-binary", ":all:", "--dest", str(wheels)]
-    subprocess.run([*command, *options, "--requirement", str(REQUIREMENTS)], check=True)
+    subprocess.run([*command, *options, "--requirement", str(requirements)], check=True)
     return wheels
 
 

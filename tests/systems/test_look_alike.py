@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import pytest
@@ -40,6 +41,19 @@ def test_ranks_train_as_one_does(ranks: int, data: str, optimizer: str, launcher
     for word in ("step", "layer"):
         for one, other in zip(alone.numbers(word), many.numbers(word), strict=True):
             assert abs(one - other) <= TOLERANCE[data] * max(1, abs(one))
+
+
+@pytest.mark.train
+def test_a_sum_in_place_of_the_mean_is_seen(tmp_path: Path, launcher: Launcher) -> None:
+    """The comparison above fails where gradients are added up and not averaged."""
+    shutil.copytree(PROGRAM, tmp_path / "own", ignore=shutil.ignore_patterns("__pycache__"))
+    reduces = tmp_path / "own" / "fsdp" / "flat_parameter.py"
+    source = reduces.read_text(encoding="utf-8")
+    assert source.count("(total / ctx.world)") == 1
+    reduces.write_text(source.replace("(total / ctx.world)", "total"), encoding="utf-8")
+    alone = launcher.script(PROGRAM / "train.py", "--optimizer", "SGD", ranks=1).numbers("layer")
+    many = launcher.script(tmp_path / "own" / "train.py", "--optimizer", "SGD").numbers("layer")
+    assert any(abs(x - y) > 1e-4 * max(1, abs(x)) for x, y in zip(alone, many, strict=True))
 
 
 def test_a_name_of_another_project_is_not_said_to_be_anything(

@@ -18,7 +18,7 @@ from itertools import groupby
 from pathlib import Path
 
 from fsdp_migrate.planning.pages import Page, pages
-from tests.configurations import table
+from tests.configurations import lightning_table, table
 from tests.corpus import packages
 from tests.coverage import OUTCOMES, Row, construct, runtime, silent
 from tests.helpers.migrating import migrated
@@ -108,6 +108,12 @@ def with_configurations(document: str) -> str:
     return between("configurations", document, table.document(table.ROWS))
 
 
+def with_lightning(document: str) -> str:
+    """The table of Lightning's settings; ``tests/configurations/test_lightning_runs.py`` trains
+    what its rows say."""
+    return between("lightning", document, lightning_table.document(lightning_table.ROWS))
+
+
 def corpus_table(rows: Sequence[packages.Row]) -> str:
     head = "| package | files | sites | rewritten | review | left | migrated | seconds |"
     lines = [head, "|---|--:|--:|--:|--:|--:|--:|--:|"]
@@ -159,6 +165,7 @@ def main(parts: Sequence[str]) -> None:
         COVERAGE.write_text(with_coverage(COVERAGE.read_text(encoding="utf-8")), encoding="utf-8")
     if not parts or "configurations" in parts:
         text = with_configurations(CONFIGURATIONS.read_text(encoding="utf-8"))
+        text = with_lightning(text)
         CONFIGURATIONS.write_text(text, encoding="utf-8")
     if not parts or "torchtitan" in parts:
         text = with_torchtitan(TORCHTITAN.read_text(encoding="utf-8"))

@@ -54,6 +54,59 @@ def test_a_call_that_is_missing_behind_the_wrapper_is_seen(tmp_path: Path) -> No
     assert report.verdict is Verdict.DIFFERENT, text.render(report)
 
 
+# The loss is a method of the model. Before, it runs as the forward of the wrapper, as under
+# Lightning's Trainer; after, it is registered as a forward.
+SCORED = """\
+from parallel import score
+
+
+class Scored(nn.Sequential):
+    def score(self, x, *, times):
+        return times * self(x).square().mean()
+
+
+model = wrap(Scored(*net()))
+optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
+for step in range(6):
+    score(model, torch.randn(4, 8), 2).backward()
+    optimizer.step()
+    optimizer.zero_grad()
+"""
+REDIRECTED = """
+
+def score(model, x, times):
+    inner, forward = model.module, model.module.forward
+
+    def once(x, times):
+        inner.forward = forward
+        return times * inner.forward(x).square().mean()
+
+    inner.forward = once
+    return model(x, times=times)
+"""
+REGISTERED = """
+
+def score(model, x, times):
+    return model.score(x, times=times)
+"""
+
+
+@pytest.mark.train
+@pytest.mark.parametrize("times", ["2", "2.0"])
+def test_a_method_that_is_registered_as_a_forward_is_a_call_of_its_model(
+    tmp_path: Path, times: str
+) -> None:
+    """The same is seen to enter the model, and a type that differs is seen too."""
+    register = "from torch.distributed.fsdp import register_fsdp_forward_method\n"
+    after = register + FSDP2.replace("return fully_shard(model)", "fully_shard(model)")
+    after += '    register_fsdp_forward_method(model, "score")\n    return model\n'
+    changed = [("torch.randn(4, 8), 2)", f"torch.randn(4, 8), {times})")] if times != "2" else []
+    before = FSDP1 + REDIRECTED
+    report = judged(tmp_path, SCORED, *changed, before=before, after=after + REGISTERED)
+    expected = Verdict.SAME if times == "2" else Verdict.DIFFERENT
+    assert report.verdict is expected, text.render(report)
+
+
 def test_what_a_program_saves_or_copies_of_a_model_is_watched_no_more() -> None:
     called: list[object] = []
     watch = Watch(lambda *args: called.append(args))

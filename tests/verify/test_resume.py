@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import math
 import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
+from fsdp_migrate.verify.inject.saved import _differences
 from fsdp_migrate.verify.launch.scratch import find_written
 from fsdp_migrate.verify.launch.warm import WarmServer
 from fsdp_migrate.verify.plan import Plan
@@ -114,3 +117,13 @@ def test_a_folder_that_is_one_checkpoint_counts_once(tmp_path: Path) -> None:
         (tmp_path / "copy" / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / "copy" / name).write_text("y")
     assert find_written(tmp_path / "copy", tmp_path / "source") == ["out/log.txt", "out/step3"]
+
+
+def test_infinite_values_are_the_same_and_hide_none() -> None:
+    """The best loss of a callback is infinite before there was one."""
+    inf, one, nan = (torch.tensor([x, 2.0]) for x in (math.inf, 1.0, math.nan))
+    before = {"best": inf, "less": inf, "none": nan, "number": math.inf, "changed": one}
+    after = {"best": inf, "less": one, "none": nan, "number": torch.tensor(math.inf)}
+    after["changed"] = nan
+    apart = {name: not d <= 1e-3 * size for name, d, size in _differences(before, after)["apart"]}
+    assert apart == {"best": False, "less": True, "none": False, "number": False, "changed": True}

@@ -172,6 +172,17 @@ def test_whether_something_has_a_state_is_asked_of_every_module(tree: Path) -> N
     assert account(Observed((state, other)), study(tree)).unseen == (other,)
 
 
+@pytest.mark.parametrize("strategy", ["fsdp", "ddp"])
+def test_what_a_framework_does_is_known_by_its_settings(tree: Path, strategy: str) -> None:
+    source = (
+        f'import lightning as L\ntrainer = L.Trainer(strategy="{strategy}")\ntrainer.fit(net)\n'
+    )
+    (tree / "train.py").write_text(source)
+    fits = use("FullyShardedDataParallel", "trainer.fit(net)", source=source, through="lightning")
+    unseen = account(Observed((fits,)), study(tree)).unseen
+    assert unseen == (() if strategy == "fsdp" else (fits,))
+
+
 def test_what_is_in_no_file_of_the_tree_is_nobodys_site(tree: Path) -> None:
     made = Use("elsewhere.py", Span(1, 0, 1, 5), "no_sync")
     assert not account(Observed((made,)), study(tree)).uses

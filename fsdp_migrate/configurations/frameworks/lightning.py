@@ -31,7 +31,7 @@ class Target:
     kept: Sequence[str] = ()  # arguments that stay, such as timeout=...
     sharded: bool = False  # checkpoints in folders
     units: Sequence[ast.expr] = ()  # their classes
-    checkpointed: Sequence[str] = ()  # of the parts whose activations are computed again
+    checkpointed: Sequence[ast.expr] = ()  # of the parts whose activations are computed again
     options: Sequence[str] = ()  # arguments of fully_shard
     notes: list[str] = field(default_factory=list)
 
@@ -62,7 +62,7 @@ class Target:
         if not self.fabric:  # it is called again before validate and test
             yield "if isinstance(self, FSDPModule): return"
         if self.checkpointed:
-            test = f"lambda m: isinstance(m, {_classes(self.checkpointed)})"
+            test = f"lambda m: isinstance(m, {_classes(list(map(ast.unparse, self.checkpointed)))})"
             yield f"apply_activation_checkpointing({model}, check_fn={test})"
         if self.classes:
             parts = f"[m for m in {model}.modules() if isinstance(m, {_classes(self.classes)})]"

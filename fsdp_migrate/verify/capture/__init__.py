@@ -4,5 +4,5 @@ It issues no collectives of its own, changes no number, and never raises into th
 cannot record becomes an ``error`` or ``unsupported`` record, which voids a verdict of "same".
 """
 
-SCHEMA = 6
+SCHEMA = 7
 """Version of the record format; written into every ``meta`` record."""

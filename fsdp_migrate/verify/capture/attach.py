@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import sys
+import types
 from collections.abc import Callable
 from contextlib import nullcontext
 from pathlib import Path
@@ -168,7 +170,13 @@ class _Hooks:
                 self._watch_calls(each)
             return result
 
+        def register(original: Any, module: Any, method_name: str) -> None:
+            original(module, method_name)
+            if isinstance(module, sys.modules[FSDP2].FSDPModule):
+                self._watch_method(module, method_name)
+
         replace(sys.modules[FSDP2], "fully_shard", fully_shard)
+        replace(sys.modules[FSDP2], "register_fsdp_forward_method", register)
 
     def _watch_calls(self, module: torch.nn.Module) -> None:
         """Note the calls of one module."""
@@ -178,6 +186,25 @@ class _Hooks:
         # In front of FSDP's own hook, which casts the inputs and gathers parameters.
         module.register_forward_pre_hook(Watch(self._pre), prepend=True, with_kwargs=True)
         module.register_forward_hook(Watch(self._post))
+
+    def _watch_method(self, module: torch.nn.Module, name: str) -> None:
+        """Note the calls of a method that is registered as a forward."""
+        registered = getattr(module, name)
+        enter = fsdp_internals.eager(self._enter_method)
+        leave = fsdp_internals.eager(batches.leaving_method)
+
+        @functools.wraps(registered)
+        def method(this: torch.nn.Module, *args: Any, **kwargs: Any) -> Any:
+            outermost = enter(this, args, kwargs)
+            output = None
+            try:
+                output = registered(*args, **kwargs)
+                return output
+            finally:
+                if outermost:
+                    leave(self.session, output)
+
+        setattr(module, name, types.MethodType(method, module))
 
     def _given(self, given: Any) -> None:
         """FSDP gets a module or several: are there parameters without values yet?"""
@@ -196,7 +223,12 @@ class _Hooks:
         batches.leaving(self.session, module, output)
 
     def _enter(self, module: torch.nn.Module, args: Any, kwargs: Any) -> bool:
-        outermost = batches.entering(self.session, module, args, kwargs)
+        return self._entered(batches.entering(self.session, module, args, kwargs))
+
+    def _enter_method(self, module: torch.nn.Module, args: Any, kwargs: Any) -> bool:
+        return self._entered(batches.entering_method(self.session, module, args, kwargs))
+
+    def _entered(self, outermost: bool) -> bool:
         if outermost and not self.begun:
             self.begun = True
             self.session.attempt("first state", self._begin)

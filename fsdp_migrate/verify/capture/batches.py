@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 import zlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
 
 from fsdp_migrate.verify.capture import fsdp_internals
-from fsdp_migrate.verify.capture.session import Session
+from fsdp_migrate.verify.capture.session import Entered, Session
 
 _SAMPLED_BYTES = 1 << 24
 _SAMPLED_ELEMENTS = 1 << 20
@@ -40,16 +40,11 @@ def entering(session: Session, module: torch.nn.Module, args: Any, kwargs: Any) 
     if session.forward_owner not in (None, id(module)):
         return False
     session.forward_owner = id(module)
-    session.explorer.called(module)
-    session.forward_trains = torch.is_grad_enabled()
-    if session.quiet:
-        return True
-    trains = session.forward_trains
-    taken = session.inputs if trains else session.evaluation_inputs
-    modes = session.modes if trains else session.evaluation_modes
-    session.attempt("mode", lambda: modes.append(mode_of(module)))
-    session.attempt("inputs", lambda: taken.append(fingerprint((args, kwargs))))
-    if not trains:
+    seen = [session.entered]
+    if session.method_owner is None:
+        seen.append(session.by_methods)
+    _note(session, module, (args, kwargs), seen)
+    if not session.quiet and not session.forward_trains:
         session.evaluated += any(p.requires_grad for p in module.parameters())
     return True
 
@@ -58,10 +53,55 @@ def leaving(session: Session, module: torch.nn.Module, output: Any = None) -> No
     """Note that the call of ``module`` is over, and in evaluation what came out of it."""
     if session.forward_owner == id(module):
         session.forward_owner = None
-        measured = not session.forward_trains and not session.quiet
-        if measured and output is not None:
-            taken = session.evaluation_outputs
-            session.attempt("outputs", lambda: taken.append(_measured(output)))
+        seen = [session.entered]
+        if session.method_owner is None:
+            seen.append(session.by_methods)
+        _note_output(session, output, seen)
+
+
+def entering_method(session: Session, module: torch.nn.Module, args: Any, kwargs: Any) -> bool:
+    """Note that a method is called which is registered as a forward; answers whether it is the
+    outermost.
+
+    The other version may call the model where this one calls the method (Lightning's Trainer), or
+    the modules in it, so that both ways to see it are kept.
+    """
+    inside = session.forward_owner is not None or session.method_owner is not None
+    if session.backward_depth or inside:
+        return False
+    session.method_owner = id(module)
+    session.methods_entered += 1
+    _note(session, module, (args, kwargs), [session.by_methods])
+    return True
+
+
+def leaving_method(session: Session, output: Any) -> None:
+    """Note that the outermost of these methods is over."""
+    session.method_owner = None
+    _note_output(session, output, [session.by_methods])
+
+
+def _note(session: Session, module: torch.nn.Module, given: Any, seen: list[Entered]) -> None:
+    session.explorer.called(module)
+    session.forward_trains = torch.is_grad_enabled()
+    if session.quiet:
+        return
+    for each in seen:
+        modes, inputs = each.modes, each.inputs
+        if not session.forward_trains:
+            modes, inputs = each.evaluation_modes, each.evaluation_inputs
+        session.attempt("mode", _append, modes, mode_of, module)
+        session.attempt("inputs", _append, inputs, fingerprint, given)
+
+
+def _note_output(session: Session, output: Any, seen: list[Entered]) -> None:
+    if not session.forward_trains and not session.quiet and output is not None:
+        for each in seen:
+            session.attempt("outputs", _append, each.evaluation_outputs, _measured, output)
+
+
+def _append(to: list[Any], look: Callable[[Any], Any], at: Any) -> None:
+    to.append(look(at))
 
 
 def _measured(value: Any) -> list[float]:

@@ -16,6 +16,7 @@ import types
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ParamSpec
 
@@ -34,6 +35,17 @@ P = ParamSpec("P")
 # How long a rank that is done waits for the others before it leaves. Leaving early could cut the
 # connection of a rank that is still receiving; waiting in a collective could hang.
 _PEER_WAIT_S = 15.0
+
+
+@dataclass
+class Entered:
+    """What entered the models and in which modes they were, and in evaluation what came out."""
+
+    inputs: list[int] = field(default_factory=list)
+    modes: list[list[int]] = field(default_factory=list)
+    evaluation_inputs: list[int] = field(default_factory=list)
+    evaluation_modes: list[list[int]] = field(default_factory=list)
+    evaluation_outputs: list[list[float]] = field(default_factory=list)
 
 
 class Session:
@@ -65,6 +77,8 @@ class Session:
         self.device = accelerator()
         """The kind of device there is, whatever the program is made to believe."""
         self.forward_owner: int | None = None
+        self.method_owner: int | None = None
+        """The module of which a method runs that is registered as a forward."""
         self.forward_trains = True
         self.autocast: str | None = None
         self.deferred = False
@@ -72,12 +86,10 @@ class Session:
         # What happened since the last optimizer step; emptied into its record.
         self.losses: list[tuple[torch.Tensor, str]] = []
         self.clips: list[dict[str, Any]] = []
-        self.inputs: list[int] = []
-        self.evaluation_inputs: list[int] = []
-        self.evaluation_outputs: list[list[float]] = []
+        self.entered = Entered()
+        self.by_methods = Entered()
+        self.methods_entered = 0
         self.evaluated = 0
-        self.modes: list[list[int]] = []
-        self.evaluation_modes: list[list[int]] = []
         self.batches: list[int] = []
         self.recomputed = 0
         self.collectives: Counter[tuple[str, str, str]] = Counter()
@@ -93,7 +105,7 @@ class Session:
             return "clip"
         if self.backward_depth:
             return "backward"
-        if self.forward_owner is not None:
+        if self.forward_owner is not None or self.method_owner is not None:
             return "forward" if self.forward_trains else "evaluation"
         return "optimizer" if self.optimizer_depth else "other"
 
@@ -151,13 +163,10 @@ class Session:
                 [float(loss.double()), str(loss.dtype)[6:], kind] for loss, kind in self.losses
             ],
             "clips": [_readable(clip) for clip in self.clips],
-            "inputs": self.inputs,
-            "evaluation_inputs": self.evaluation_inputs,
-            "evaluation_outputs": self.evaluation_outputs,
+            **vars(self.entered),
+            "by_methods": vars(self.by_methods) if self.methods_entered else None,
             "evaluated": self.evaluated,
             "batches": self.batches,
-            "modes": self.modes,
-            "evaluation_modes": self.evaluation_modes,
             "collectives": [
                 [*key, count, self.collective_bytes[key]]
                 for key, count in sorted(self.collectives.items())
@@ -168,9 +177,8 @@ class Session:
         }
         self._last_step_at = now
         self.losses, self.clips, self.batches = [], [], []
-        self.inputs, self.evaluation_inputs, self.evaluation_outputs = [], [], []
-        self.modes, self.evaluation_modes = [], []
-        self.recomputed = self.evaluated = 0
+        self.entered, self.by_methods = Entered(), Entered()
+        self.recomputed = self.evaluated = self.methods_entered = 0
         self.collectives, self.collective_bytes = Counter(), Counter()
         return facts
 

@@ -39,6 +39,11 @@ class Evidence:
     reduces_more: bool = False
     """See :attr:`Plan.reduces_more`."""
 
+    def __post_init__(self) -> None:
+        after = _entered_alike(self.before, self.after)
+        if after is not self.after:
+            object.__setattr__(self, "after", after)
+
     def until(self, count: int) -> Evidence:
         """What is there up to step ``count``."""
         sides = {
@@ -189,3 +194,24 @@ def separation(a: Sketch, b: Sketch) -> float:
     if a.is_finite() and b.is_finite():
         return a.distance(b)
     return 0.0 if a.is_finite() == b.is_finite() else float("inf")
+
+
+def _entered_alike(before: Recording, after: Recording) -> Recording:
+    """The migrated run, in which methods that are registered as forwards count as calls of their
+    modules where that is what the original called: Lightning's Trainer calls the wrapper of FSDP1,
+    and ``training_step`` itself where there is none."""
+    pairs = zip(before.steps, after.steps, strict=False)
+    there, first = next(((x, y) for x, y in pairs if y.by_methods), (None, None))
+    if there is None or first is None or first.by_methods is None:
+        return after
+    if first.inputs == there.inputs or first.by_methods.inputs != there.inputs:
+        return after
+    rest = after.rest and dataclasses.replace(
+        after.rest, moment=after.rest.moment and _by_methods(after.rest.moment)
+    )
+    return dataclasses.replace(after, steps=tuple(map(_by_methods, after.steps)), rest=rest)
+
+
+def _by_methods(step: Step) -> Step:
+    entered = step.by_methods
+    return dataclasses.replace(step, **vars(entered), by_methods=None) if entered else step

@@ -11,6 +11,7 @@ from fsdp_migrate.verify.compare import observed
 from fsdp_migrate.verify.compare.recording import (
     Buffer,
     Dump,
+    Entered,
     Held,
     Optimizer,
     Parameter,
@@ -26,7 +27,7 @@ from fsdp_migrate.verify.compare.recording import (
 from fsdp_migrate.verify.compare.sketch import Sketch
 from fsdp_migrate.verify.inject.config import ENDED
 
-SCHEMA = 6
+SCHEMA = 7
 """The record format this reader knows. Must equal the writer's."""
 
 Event = dict[str, Any]
@@ -260,22 +261,14 @@ def _step(events: list[Event]) -> Step:
             into = spread.setdefault(name, {})
             for exponent, count in counts:
                 into[exponent] = into.get(exponent, 0) + count
+    methods = any(event["by_methods"] for event in events)
     return Step(
         number=events[0]["n"],
         losses=tuple(tuple(loss[0] for loss in event["losses"]) for event in events),
         scaled=any(loss[2] == "unscaled" for event in events for loss in event["losses"]),
         clips=tuple(tuple(event["clips"]) for event in events),
-        inputs=tuple(tuple(event["inputs"]) for event in events),
         batches=tuple(tuple(event["batches"]) for event in events),
-        evaluation_inputs=tuple(tuple(event["evaluation_inputs"]) for event in events),
-        evaluation_outputs=tuple(
-            tuple((v[0], v[1], v[2]) for v in event["evaluation_outputs"]) for event in events
-        ),
         evaluated=events[0]["evaluated"],
-        modes=tuple(tuple((m[0], m[1], m[2]) for m in event["modes"]) for event in events),
-        evaluation_modes=tuple(
-            tuple((m[0], m[1], m[2]) for m in event["evaluation_modes"]) for event in events
-        ),
         random=tuple(event["rng"] for event in events),
         settings=tuple(
             {int(number): tuple(groups) for number, groups in event["settings"].items()}
@@ -291,7 +284,23 @@ def _step(events: list[Event]) -> Step:
         spread=spread,
         autocast=events[0]["autocast"],
         seconds=max(event["seconds"] for event in events),
+        by_methods=Entered(**_entered([e["by_methods"] or e for e in events])) if methods else None,
+        **_entered(events),
     )
+
+
+def _entered(events: list[Event]) -> dict[str, Any]:
+    return {
+        "inputs": tuple(tuple(event["inputs"]) for event in events),
+        "evaluation_inputs": tuple(tuple(event["evaluation_inputs"]) for event in events),
+        "evaluation_outputs": tuple(_threes(event["evaluation_outputs"]) for event in events),
+        "modes": tuple(_threes(event["modes"]) for event in events),
+        "evaluation_modes": tuple(_threes(event["evaluation_modes"]) for event in events),
+    }
+
+
+def _threes(values: Any) -> tuple[Any, ...]:
+    return tuple((v[0], v[1], v[2]) for v in values)
 
 
 def _held(ranks: list[list[Event]]) -> tuple[Held, ...]:

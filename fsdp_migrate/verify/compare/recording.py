@@ -124,6 +124,17 @@ Mode = tuple[int, int, int]
 
 
 @dataclass(frozen=True)
+class Entered:
+    """What entered the models, and in which modes they were; see :class:`Step`."""
+
+    inputs: tuple[tuple[int, ...], ...]
+    evaluation_inputs: tuple[tuple[int, ...], ...]
+    evaluation_outputs: tuple[tuple[Moments, ...], ...]
+    modes: tuple[tuple[Mode, ...], ...]
+    evaluation_modes: tuple[tuple[Mode, ...], ...]
+
+
+@dataclass(frozen=True)
 class Step:
     """One optimizer step; every field but ``number`` and those that say so has one entry per rank.
 
@@ -160,6 +171,9 @@ class Step:
     """Forwards on rank 0 of models that are trained, without gradients."""
     recomputed: tuple[int, ...] = ()
     """How many regions activation checkpointing computed again in backward."""
+    by_methods: Entered | None = None
+    """The same where a method that is registered as a forward counts as a call of its module. None
+    where no such method was called."""
 
     @property
     def loss(self) -> float:

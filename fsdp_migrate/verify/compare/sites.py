@@ -97,6 +97,16 @@ class Accounted:
         }
 
 
+OF_FRAMEWORKS = {
+    "accelerate": "FSDP511",
+    "transformers": "FSDP521",
+    "lightning": "FSDP530",
+    "pytorch_lightning": "FSDP530",
+    "lightning_fabric": "FSDP530",
+}
+"""The rules of the settings by which a library wraps the models with FSDP1 somewhere else."""
+
+
 def account(observed: Observed, study: Study) -> Accounted:
     """Hold what the run did against the sites."""
     known = matches(observed, study)
@@ -109,9 +119,10 @@ def matches(observed: Observed, study: Study) -> dict[Use, tuple[KnownSite, ...]
 
     That is a site which it is within, or which is within it, in the same statement; or one in that
     statement about the same name (``m.module if hasattr(m, "module") else m``). A class that is
-    called under another name stands for the sites that hand it on. Uses in no file of the tree (a
-    driver of ours, code made at run time) are left out: no rewriter sees those. So is the question
-    whether something has a state, for every module has one.
+    called under another name stands for the sites that hand it on. What a framework does with
+    FSDP1 stands for its settings (``trainer.fit()`` for ``FSDPStrategy()``). Uses in no file of the
+    tree (a driver of ours, code made at run time) are left out: no rewriter sees those. So is the
+    question whether something has a state, for every module has one.
     """
     by_file: dict[str, list[KnownSite]] = {}
     for site in study.sites:
@@ -129,6 +140,9 @@ def matches(observed: Observed, study: Study) -> dict[Use, tuple[KnownSite, ...]
             around = _around(use.span, statements)
             there = (site for site, statement in sites if statement == around)
             found[use] = tuple(site for site in there if _is_of(use, site))
+            if not found[use] and use.through in OF_FRAMEWORKS:
+                code = OF_FRAMEWORKS[use.through]
+                found[use] = tuple(s for s in study.sites if s.code == code and not s.edited)
             if not found[use] and use.span in called:
                 found[use] = tuple(s for s in study.sites if s.hands_on and s.name == use.what)
     return found

@@ -175,7 +175,8 @@ def _differences(mine: dict[str, Any], theirs: dict[str, Any]) -> dict[str, Any]
         if type(b).__name__ in ("DTensor", "ShardedTensor") and type(a) is torch.Tensor:
             parts.append(name)
         elif _is_number(a) and _is_number(b):  # a step count: a number or a tensor
-            apart.append([name, abs(float(a) - float(b)), abs(float(a))])
+            numbers = [torch.tensor([float(each)], dtype=torch.float64) for each in (a, b)]
+            apart.append([name, *_apart(*numbers)])
         elif isinstance(a, torch.Tensor) and isinstance(b, torch.Tensor):
             if a.shape != b.shape or a.dtype != b.dtype:
                 said = f"{name} is {_described(a)} before, {_described(b)} after"
@@ -186,8 +187,7 @@ def _differences(mine: dict[str, Any], theirs: dict[str, Any]) -> dict[str, Any]
             if a.shape == b.shape and a.numel():
                 if not a.is_floating_point():
                     whole.append(name)
-                a, b = a.double(), b.double()
-                apart.append([name, (a - b).abs().max().item(), a.abs().max().item()])
+                apart.append([name, *_apart(a.double(), b.double())])
     return {
         "missing": sorted(set(mine) - set(theirs)),
         "added": sorted(set(theirs) - set(mine)),
@@ -197,6 +197,15 @@ def _differences(mine: dict[str, Any], theirs: dict[str, Any]) -> dict[str, Any]
         "apart": sorted(apart),
         "whole": whole,
     }
+
+
+def _apart(a: Any, b: Any) -> tuple[float, float]:
+    """The largest difference, and the size of what is finite before. An infinite value, such as the
+    best loss before there was one, is the same as another of its sign."""
+    same = (a == b) | (a.isnan() & b.isnan())
+    difference = (a - b).abs().masked_fill(same, 0.0).max().item()
+    finite = a[a.isfinite()]
+    return difference, finite.abs().max().item() if finite.numel() else 0.0
 
 
 def _is_number(value: Any) -> bool:

@@ -1,0 +1,96 @@
+"""Run ``train.py`` of each folder that is named, on two ranks where CUDA is imitated on CPUs.
+
+Lightning and torch are imported once, and each rank is forked. What a rank prints goes into
+``rank-N.txt`` of the folder, its exit status into ``status-N.txt``.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+import runpy
+import signal
+import socket
+import sys
+import time
+import traceback
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, NoReturn
+
+WORLD = 2
+LONGEST = 120.0  # seconds; a rank that waits for another which is gone is ended
+
+
+# What the programs import, or Lightning once it runs.
+SHARED = (
+    *("lightning", "lightning.pytorch", "lightning.fabric", "rich.progress", "torch._dynamo"),
+    *("torch.distributed.fsdp", "torch.distributed.checkpoint", "torch.utils.flop_counter"),
+)
+
+
+def imitate() -> None:
+    """What ``verify`` does for a program, without its records."""
+    for name in SHARED:
+        importlib.import_module(name)
+
+    from fsdp_migrate.verify import simulate
+    from fsdp_migrate.verify.capture import cpu_patches
+
+    simulate.install()
+    said: Any = SimpleNamespace(say_once=lambda *what: None)
+    cpu_patches.install_torch(said)
+    cpu_patches.install_fsdp1(said)
+    cpu_patches.install_means(lambda what: None)
+
+
+def rank(number: int, folder: Path, port: int) -> NoReturn:
+    """Be one rank."""
+    output = os.open(folder / f"rank-{number}.txt", os.O_CREAT | os.O_WRONLY | os.O_TRUNC)
+    os.dup2(output, 1)
+    os.dup2(output, 2)
+    os.chdir(folder)
+    addressed = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "NODE_RANK": "0"}
+    sizes = {"WORLD_SIZE": str(WORLD), "LOCAL_WORLD_SIZE": str(WORLD)}
+    os.environ.update({**addressed, **sizes, "RANK": str(number), "LOCAL_RANK": str(number)})
+    sys.argv = ["train.py"]
+    status = 0
+    try:
+        runpy.run_path("train.py", run_name="__main__")
+    except BaseException:
+        traceback.print_exc()
+        status = 1
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(status)
+
+
+def main() -> None:
+    imitate()
+    for name in sys.argv[1:]:
+        with socket.socket() as found:
+            found.bind(("127.0.0.1", 0))
+            port = found.getsockname()[1]
+        ranks = {}
+        for number in range(WORLD):
+            child = os.fork()
+            if not child:
+                rank(number, Path(name), port)
+            ranks[child] = number
+        ends = time.monotonic() + LONGEST
+        while ranks:
+            child, status = os.waitpid(-1, os.WNOHANG)
+            if child:
+                Path(name, f"status-{ranks.pop(child)}.txt").write_text(str(status))
+                if status:
+                    ends = min(ends, time.monotonic() + 3.0)
+            elif time.monotonic() > ends:
+                for each in ranks:
+                    os.kill(each, signal.SIGKILL)
+                ends += LONGEST
+            else:
+                time.sleep(0.05)
+
+
+if __name__ == "__main__":
+    main()
