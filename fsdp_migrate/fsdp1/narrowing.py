@@ -63,7 +63,8 @@ class Narrowing:
         """The values that a path may have where ``node`` uses it, of those it may have at all."""
         found = self._as_typed(self._of_settings(found, node, module), node, module)
         gone = overridden.unmet(found, node, module, self._apart)
-        found = [v for v in found if v not in gone] or [Computed(node, module)] if gone else found
+        if gone:
+            found = self._left([v for v in found if v not in gone], node, module)
         tests = self._tests(node, module)
         if not tests:
             return found
@@ -74,12 +75,16 @@ class Narrowing:
         models = [v for v in found if model_values.is_model(v, self.tracer)]
         if verdict:  # whatever the callers in sight give
             unsure: list[Value] = [v for v in found if isinstance(v, (Computed, Unknown))]
-            return models or unsure or [Computed(node, module)]
+            return self._left(models or unsure, node, module)
         if not models or self._is_handed_on(node, module):
             return found
         told = any(t.holds and self._is_told_apart(t, module) for t in tests)
         kept = [v for v in found if v not in models or (self._is_compiled(v) and not told)]
-        return kept or [Computed(node, module)]
+        return self._left(kept, node, module)
+
+    def _left(self, kept: list[Value], node: ast.expr, module: Module) -> list[Value]:
+        """The values that are kept; where none is, something that nothing is known of."""
+        return self.tracer.or_else(kept, Computed(node, module))
 
     def _of_settings(self, found: list[Value], node: ast.expr, module: Module) -> list[Value]:
         """Without what is made only under settings that do not hold where ``node`` stands."""
@@ -90,7 +95,7 @@ class Narrowing:
         gone = {v for v in made if self._settings.exclude((self._chosen(v), v.module), place)}
         if not gone:
             return found
-        return [v for v in found if v not in gone] or [Computed(node, module)]
+        return self._left([v for v in found if v not in gone], node, module)
 
     def _chosen(self, made: Made) -> ast.AST:
         """Where an object's class is named under a condition, ``(FSDP if flag else DDP)(model)``;
@@ -110,7 +115,7 @@ class Narrowing:
         gone = told_classes.excluded(found, passed, module, self._apart)
         if not gone:
             return found
-        return [v for v in found if v not in gone] or [Computed(node, module)]
+        return self._left([v for v in found if v not in gone], node, module)
 
     def _as_typed(self, found: list[Value], node: ast.expr, module: Module) -> list[Value]:
         """What the type of a parameter says, where only tests are seen to give it something: what

@@ -1,153 +1,268 @@
 """Answers to questions that ask one another, in circles too: ``a = b`` and ``b = a`` in a loop.
 
 Questions that ask one another are answered together, from the first of them that was asked: while
-one is open, it is taken for what it was found to be in the last round, at first for nothing. Rounds
-go on until nothing changes any more; then all of them are answered for good. (The circles are the
-strongly connected components of Tarjan, SIAM Journal on Computing 1(2), 1972; the rounds find the
-least fixed point.)
+one is open, it is taken for what is found of it so far, at first for nothing. Who has asked for it
+is noted, and looks again when more is found, and so do those who asked him; all others keep what
+they have. Once nothing changes any more, all are answered for good. (The circles are the strongly
+connected components of Tarjan, SIAM Journal on Computing 1(2), 1972; who looks again is told as in
+the top-down solver of Le Charlier and Van Hentenryck, 1992. It finds the least fixed point.)
+
+That there is nothing is no answer while something is open still: it is said when all is found that
+does not rest on it. So it does not matter where a circle is entered, nor who asks first.
 """
 
 from __future__ import annotations
 
 import ast
 import sys
-from collections.abc import Callable, Hashable, Iterable
-from typing import TypeVar
+from collections import defaultdict
+from collections.abc import Callable, Iterable
+from typing import Any
 
 from fsdp_migrate.analysis.module import Module
 from fsdp_migrate.analysis.values import Class, Frame, Unknown, Value, Values
 
 MAX_DEPTH = 300  # nested evaluations; each takes some ten Python frames
-MAX_STEPS = 20_000  # evaluations for one question and those that it asks
-MAX_ROUNDS = 10  # of a circle; after so many what was found once stays
-LAST_ROUND = 60  # of one in which there is something new each time
-RECURSION_LIMIT = 12 * MAX_DEPTH + 1000
+MAX_STEPS = 20_000  # times that the questions of one circle are looked at again
+MAX_ROUNDS = 10  # of a question; after so many what was found once stays
+LAST_ROUND = 60  # of one for which there is something new each time
+RECURSION_LIMIT = 13 * MAX_DEPTH + 1000
 # What an expression stands for in a frame; what instances of a class have as an attribute;
-# what a model made in a frame has of the module inside.
+# what a model made in a frame has of the module inside; who calls a function.
 Question = (
-    tuple[ast.expr, Frame | None] | tuple[ast.ClassDef, str] | tuple[ast.AST, Frame | None, str]
+    tuple[ast.expr, Frame | None]
+    | tuple[ast.ClassDef, str]
+    | tuple[ast.AST, Frame | None, str]
+    | tuple[str, ast.AST]
 )
 NOTHING: Values = frozenset()
 _CUT = -1  # in the place of a depth: the search was cut off, and the answer is not kept
 _NONE = MAX_DEPTH + 2  # in the place of a depth: no open question
-Key = TypeVar("Key", bound=Hashable)
-Found = TypeVar("Found")
 
 
 class Answers:
     """What was found for every question, and the questions that are open."""
 
     def __init__(self) -> None:
-        self.final: dict[Question, Values] = {}
+        self.final: dict[Question, Any] = {}
         self._open: dict[Question, int] = {}  # questions not answered yet, and their depth
         self._path: list[Question] = []  # the same, by depth
         # Depth of the first open question whose answer so far went into the one that is made now.
         self._lowest = _NONE
-        self._assumed: dict[Question, Values] = {}  # what open questions were in the last round
-        self._used: set[Question] = set()  # the open questions that others asked
-        self._changed = False  # in this round, one of those
-        # Answers of this round into which that of an open question went, which is the second value.
-        self._provisional: dict[Question, tuple[Values, Question]] = {}
-        self._steps = 0
+        self._found: dict[Question, Any] = {}  # so far, of questions that are not answered for good
+        self._closed: list[Question] = []  # those of them that wait for one that is open,
+        self._first: dict[Question, Question] = {}  # and for which
+        self._valid: set[Question] = set()  # those of which nothing changed that they asked for
+        self._readers: dict[Question, set[Question]] = defaultdict(set)
+        self._reads: dict[Question, dict[Question, Any]] = defaultdict(dict)  # and what they read
+        self._how: dict[Question, tuple[Any, ast.AST, Module, Any]] = {}  # it is found
+        self._times: dict[Question, int] = {}  # that a question was looked at
+        self._seen: dict[Question, Any] = {}  # in its later rounds
+        self._again = 0  # times that any of the circle was looked at again
+        self._stays = False  # what is found in a circle is not taken back any more
+        self._spent = False  # a circle takes too long: nothing more is looked at for it
+        self._blank = False  # nothing is found so far of something that was asked for
+        self._waiting: set[Question] = set()  # that have not said for this that there is nothing
+        self._released: set[Question] = set()  # that may say so
 
     def ask(
         self,
         key: Question,
-        find: Callable[[], Iterable[Value]],
+        find: Callable[[], Iterable[Any]],
         node: ast.AST,
         module: Module,
-    ) -> Values:
-        """The answer to a question, found once."""
+        gather: Callable[..., Any] = frozenset,
+    ) -> Any:
+        """The answer to a question, found once.
+
+        Args:
+            gather: makes an answer of what is found: a set of values, or a tuple.
+        """
         if key in self.final:
             return self.final[key]
-        if key in self._open:
-            self._used.add(key)
-            self._lowest = min(self._lowest, self._open[key])
-            return self._assumed.get(key, NOTHING)
-        if key in self._provisional:
-            values, first = self._provisional[key]
-            self._lowest = min(self._lowest, self._depth(first))
-            return values
-        depth = len(self._open)
+        if key in self._open or key in self._valid:
+            self._lowest = min(self._lowest, self._depth(key))
+            return self._read(key, self._found.get(key, gather()))
+        depth, before = len(self._open), len(self._closed)
         if depth == 0:
             self._begin()
-        self._steps += 1
-        if depth > MAX_DEPTH or self._steps > MAX_STEPS:
+        if depth > MAX_DEPTH:
             self._lowest = _CUT  # what is known by now is not all there is
-            return frozenset({_too_long(node, module)})
+        if depth > MAX_DEPTH or self._spent:
+            return frozenset({_too_long(node, module)}) if gather is frozenset else gather()
         self._open[key] = depth
         self._path.append(key)
         lowest, self._lowest = self._lowest, _NONE
-        changed, self._changed = self._changed, False
+        blank, self._blank = self._blank, False
+        self._how[key] = find, node, module, gather
         try:
-            result = self._settle(key, find, node, module)
+            result = self._settle(key)
+        except BaseException:
+            self._forget([key, *self._taken(before)])
+            raise
         finally:
             del self._open[key]
             self._path.pop()
-        if self._lowest < depth:  # part of a circle that began earlier, or cut off
-            lowest, changed = min(lowest, self._lowest), changed or self._changed
-        if self._lowest == _CUT and (depth == 0 or self._steps > MAX_STEPS):
-            if not any(isinstance(value, Unknown) for value in result):
-                result |= {_too_long(node, module)}
-            self.final[key] = result
-        self._lowest, self._changed = lowest, changed
-        return result
+        inner, self._lowest, self._blank = self._lowest, min(lowest, self._lowest), blank
+        if inner >= depth:  # answered for good
+            self._lowest = lowest
+            return result
+        return self._read(key, result) if self._path else result
+
+    def _read(self, key: Question, found: Any) -> Any:
+        """Note who was told what is found of a question so far."""
+        reader = self._path[-1]
+        self._readers[key].add(reader)
+        self._reads[reader].setdefault(key, found)
+        self._blank = self._blank or not found
+        return found
 
     def is_final(self, node: ast.expr) -> bool:
         """Whether it is known for good what an expression may be."""
         return (node, None) in self.final
 
+    def or_else(self, found: list[Value], *others: Value) -> list[Value]:
+        """What was found, or what stands for nothing: not before it is sure that this is so."""
+        if found or not self._blank or not self._path or self._path[-1] in self._released:
+            return found or list(others)
+        self._waiting.add(self._path[-1])
+        return []
+
     def _begin(self) -> None:
-        self._lowest, self._changed, self._steps = _NONE, False, 0
-        self._assumed.clear()
-        self._used.clear()
-        self._provisional.clear()
+        self._lowest, self._blank, self._again = _NONE, False, 0
+        self._stays = self._spent = False
+        self._forget([*self._how, *self._readers])
+        self._closed.clear()
         if sys.getrecursionlimit() < RECURSION_LIMIT:
             sys.setrecursionlimit(RECURSION_LIMIT)
 
-    def _settle(
-        self, key: Question, find: Callable[[], Iterable[Value]], node: ast.AST, module: Module
-    ) -> Values:
+    def _settle(self, key: Question) -> Any:
         """The answer to an open question: for good, unless one that was opened earlier goes in."""
-        depth, before, rounds = self._open[key], len(self._provisional), 0
+        _, node, module, gather = self._how[key]
+        too_long = _too_long(node, module)
+        depth, before = self._open[key], len(self._closed)
+        again, stays = self._again, self._stays
         while True:
-            result = frozenset(find())
-            rounds += 1
-            if rounds > MAX_ROUNDS:
-                result |= self._assumed.get(key, NOTHING)
-            if key in self._used and result != self._assumed.get(key, NOTHING):
-                self._assumed[key] = result
-                self._changed = True
-            if self._lowest < depth:
-                if self._lowest == _CUT:
-                    self._take(before)
-                else:
-                    self._provisional[key] = result, self._path[self._lowest]
-                return result
-            circle = self._take(before)
-            if rounds > LAST_ROUND:  # nothing tells that there is an end to it
-                more = {_too_long(node, module)}
-                result |= more
-                circle = {each: values | more for each, values in circle.items()}
-            if not self._changed or rounds > LAST_ROUND:
-                self.final.update(circle)
+            result = self._look(key)
+            is_alone = self._times.get(key) == 1 and len(self._closed) == before
+            if self._lowest == _NONE and is_alone and not self._spent:  # as most
                 self.final[key] = result
+                self._valid.discard(key)
+                for known in (self._how, self._found, self._times, self._reads):
+                    del known[key]
                 return result
-            self._lowest, self._changed = _NONE, False
+            if self._lowest == _CUT:
+                self._forget([key, *self._taken(before)])
+                if depth == 0:
+                    is_sure = gather is not frozenset or any(isinstance(v, Unknown) for v in result)
+                    result = self.final[key] = result if is_sure else result | {too_long}
+                return result
+            if key not in self._valid and not self._spent:
+                continue
+            if self._lowest < depth:
+                self._closed.append(key)
+                self._first[key] = self._path[self._lowest]
+                return result
+            circle = dict.fromkeys([key, *self._taken(before)])
+            if not self._spent and self._release(circle) and key not in self._valid:
+                self._closed += [each for each in circle if each is not key]
+                continue
+            more = {too_long} if self._spent else NOTHING
+            for each in circle:
+                if each not in self.final and (each in self._valid or self._spent):
+                    found = self._found[each]
+                    self.final[each] = found | more if isinstance(found, frozenset) else found
+            self._forget(circle)
+            self._again, self._stays, self._spent = again, stays, False
+            return self.final[key]
 
-    def _take(self, before: int) -> dict[Question, Values]:
-        """Take away the provisional answers that came after so many others."""
-        taken: dict[Question, Values] = {}
-        while len(self._provisional) > before:
-            key, (values, _) = self._provisional.popitem()
-            taken[key] = values
+    def _look(self, key: Question) -> Any:
+        """What is found for an open question by what is known now."""
+        self._valid.add(key)
+        self._lowest, self._blank = _NONE, False
+        if key in self._found and not self._is_told_other(key):
+            return self._found[key]
+        self._reads[key] = {}
+        self._waiting.discard(key)
+        self._lowest, self._blank = _NONE, False
+        find, _, _, gather = self._how[key]
+        result, before = gather(find()), self._found.get(key, gather())
+        times = self._times[key] = self._times.get(key, 0) + 1
+        if times > MAX_ROUNDS // 2:
+            seen = self._seen[key] = gather(dict.fromkeys([*self._seen.get(key, before), *result]))
+            if times > MAX_ROUNDS and not self._stays:
+                self._stay()
+            result = seen if self._stays else result
+        self._again += times > 1
+        self._spent = self._spent or times > LAST_ROUND or self._again > MAX_STEPS
+        if result == before:
+            result = before  # the same object
+        else:
+            self._ask_again(key)
+        self._found[key] = result
+        return result
+
+    def _stay(self) -> None:
+        """From here on, take nothing back in this circle that was found in its later rounds."""
+        self._stays = True
+        for key, seen in self._seen.items():
+            if self._found.get(key, seen) != seen:
+                self._found[key] = seen
+                self._ask_again(key)
+
+    def _is_told_other(self, key: Question) -> bool:
+        """Whether something that a question asked has another answer since."""
+        reads = list(self._reads[key].items())
+        return not reads or any(self._now(each) is not found for each, found in reads)
+
+    def _now(self, key: Question) -> Any:
+        """The answer to a question that was asked before."""
+        if key in self.final:
+            return self.final[key]
+        return self.ask(key, *self._how[key]) if key in self._how else None
+
+    def _ask_again(self, key: Question) -> None:
+        """Have all look again that rest on a question."""
+        changed = [key]
+        while changed:
+            readers = self._valid.intersection(self._readers.pop(changed.pop(), ()))
+            self._valid -= readers
+            changed += readers
+
+    def _release(self, circle: Iterable[Question]) -> bool:
+        """Whether some of a circle waited to say that there is nothing: now they may."""
+        waiting = self._waiting.intersection(circle) - self._released
+        for each in waiting:
+            self._valid.discard(each)
+            self._reads[each] = {}  # it must look again, whatever it read
+            self._ask_again(each)
+        self._released |= waiting
+        return bool(waiting)
+
+    def _taken(self, before: int) -> list[Question]:
+        """Take away the questions that were closed after so many others."""
+        taken = self._closed[before:]
+        del self._closed[before:]
         return taken
 
-    def _depth(self, first: Question) -> int:
+    def _forget(self, questions: Iterable[Question]) -> None:
+        """Of what is answered for good, or must be asked anew, nothing else is needed."""
+        for each in questions:
+            self._found.pop(each, None)
+            self._first.pop(each, None)
+            self._readers.pop(each, None)
+            self._reads.pop(each, None)
+            self._how.pop(each, None)
+            self._times.pop(each, None)
+            self._seen.pop(each, None)
+            for those in (self._valid, self._waiting, self._released):
+                those.discard(each)
+
+    def _depth(self, key: Question) -> int:
         """The depth of an open question; of a closed one, of the open one that went into it."""
-        while first not in self._open:
-            first = self._provisional[first][1]
-        return self._open[first]
+        while key not in self._open:
+            key = self._first[key]
+        return self._open[key]
 
     def keep(
         self,
@@ -160,7 +275,7 @@ class Answers:
             return known[cls.node]
         lowest, self._lowest = self._lowest, _NONE
         found = find()
-        if self._lowest == _NONE:
+        if self._lowest == _NONE and not self._spent:
             known[cls.node] = found
         self._lowest = min(self._lowest, lowest)
         return found

@@ -69,7 +69,7 @@ class CallGraph:
         self.classes = classes
         self.attributes = attributes
         self.answers = answers
-        self._callers: dict[FunctionNode, list[CallSite]] = {}
+        self._partials: dict[ast.Call, Partial] = {}
         self._calls = SettledIndex(lambda name: index.calls.get(name, ()), self._run_by)
         self._calls_on_super = SettledIndex(
             lambda name: (c for c in index.calls.get(name, ()) if _is_on_super(c[0])), self._run_by
@@ -77,11 +77,14 @@ class CallGraph:
 
     def callers(self, function: FunctionNode, module: Module) -> list[CallSite]:
         """Every call in the project that may run ``function``."""
-        known = self._callers.get(function)
-        if known is None:
-            self._callers[function] = []  # a recursive question is answered with what is known
-            known = self._callers[function] = self._find_callers(function, module)
-        return known
+        found: tuple[CallSite, ...] = self.answers.ask(
+            ("callers", function),
+            lambda: self._find_callers(function, module),
+            function,
+            module,
+            gather=tuple,
+        )
+        return list(found)
 
     def _find_callers(self, function: FunctionNode, module: Module) -> list[CallSite]:
         if isinstance(function, ast.Lambda):
@@ -224,7 +227,7 @@ class CallGraph:
                 continue
             if all(value.node is not function for value in self.evaluate(given, module)):
                 continue
-            partial = Partial(made, module)
+            partial = self._partials.setdefault(made, Partial(made, module))
             for name in self._names_of([(made, module)]):
                 for call, where in self.index.calls.get(name, []):
                     if any(value.node is made for value in self.evaluate(call.func, where)):

@@ -76,6 +76,7 @@ class Calls:
         self.registries = registries
         self.containers = containers
         self.sequences = containers.sequences
+        self.or_else = containers.answers.or_else
         self._frames: dict[tuple[ast.Call, FunctionNode, Frame | None, ast.Call | None], Frame] = {}
 
     def result(self, node: ast.Call, module: Module, frame: Frame | None) -> list[Value]:
@@ -236,7 +237,7 @@ class Calls:
                 result.append(Constant(statement, function.module, context, None))
             else:
                 result += self.evaluate(statement.value, function.module, context)
-        return result or [Constant(call, module, frame, None)]
+        return self.or_else(result, Constant(call, module, frame, None))
 
     def frame(
         self,
@@ -362,8 +363,8 @@ class Calls:
         if not sites:
             name = getattr(function, "name", "a lambda")
             why = f"{arg.arg} is a parameter of {name}, which nothing here calls"
-            result.append(Unknown(arg, module, None, why))
-            if default is not None:
+            result = self.or_else([], Unknown(arg, module, None, why))
+            if result and default is not None:
                 result += self.evaluate(default, module)
         return result
 

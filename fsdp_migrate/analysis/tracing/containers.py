@@ -235,9 +235,8 @@ class Containers:
                 why = value.why if isinstance(value, Unknown) else "the container is not a literal"
                 result.append(Unknown(node, module, frame, why))
         # ``state = {}`` where none is given has no entry that others do not show.
-        if values and not result:
-            return [Unknown(node, module, frame, "what is put into it is not seen")]
-        return result
+        lacking = Unknown(node, module, frame, "what is put into it is not seen")
+        return self.answers.or_else(result, lacking) if values else result
 
     def taken(self, container: ast.expr, module: Module, frame: Frame | None) -> list[Value] | None:
         """What ``next(container)`` or ``container.pop()`` gives of containers of FSDP1 models; None

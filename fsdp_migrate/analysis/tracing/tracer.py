@@ -98,6 +98,7 @@ class Tracer:
         self.built = registries.built
         self.seen_in = self._containers.seen_in
         self.spread = sequences.spread
+        self.or_else = answers.or_else
         self.additions, self.models_in = self._containers.additions, self._containers.taken
         self.arguments_named: Callable[[str], list[tuple[ast.expr, ast.Call, Module]]] = (
             lambda name: index.arguments.get(name, [])
@@ -110,14 +111,17 @@ class Tracer:
     def evaluate(self, node: ast.expr, module: Module, frame: Frame | None = None) -> Values:
         """The values ``node`` may have. An empty set means unreachable or purely recursive."""
         key = (node, frame)
-        known = self._answers.final.get(key)
+        known: Values | None = self._answers.final.get(key)
         if known is not None:
             return known
         if node in self.outdated:
             return frozenset()
         if frame is not None and self._unbound.has(node, module):
             return self.evaluate(node, module)
-        return self._answers.ask(key, lambda: self._evaluate(node, module, frame), node, module)
+        found: Values = self._answers.ask(
+            key, lambda: self._evaluate(node, module, frame), node, module
+        )
+        return found
 
     def attribute(self, value: Value, name: str, node: ast.AST, module: Module) -> Values:
         """The values of an attribute of ``value``, asked for by ``node`` in ``module``."""
