@@ -15,6 +15,7 @@ from fsdp_migrate.families.parameters import (
     parameter_numbers,
     parameter_uses,
     picked_parameters,
+    state_uses,
     taken_copies,
     vectors,
     writes,
@@ -102,6 +103,10 @@ RULE = Rule(
         "hook behind a parameter's gradient",
         "optimizer in the backward",
         "parameters that are watched",
+        "part of an optimizer's state",
+        "shape of an optimizer's state",
+        "items of an optimizer's state",
+        "number of an optimizer's state",
     ),
     finders=(
         Finder(60, parameter_uses.find_parameter_uses),
@@ -199,6 +204,8 @@ def decide(site: Site, study: Study) -> Decision:
         return decide_values(site, study)
     if site.construct == COMMUNICATED:
         return decide_communicated(site, study)
+    if site.construct in state_uses.CONSTRUCTS:
+        return state_uses.decide_state_use(site, models, study)
     if site.construct in MEANINGS:
         message, review = "kept, with another meaning", MEANINGS[site.construct]
         counted = added_up(site, study) if site.construct == COUNT else []

@@ -14,7 +14,8 @@ from fsdp_migrate.analysis.values import Display
 from fsdp_migrate.families.checkpoints.copied_models import PICKLE, copying_calls
 from fsdp_migrate.families.parameters.elements import lists_of
 from fsdp_migrate.families.parameters.parameter_loops import METHODS
-from fsdp_migrate.families.parameters.parameter_owners import models_of_list
+from fsdp_migrate.families.parameters.parameter_owners import models_of_list, models_of_states
+from fsdp_migrate.families.parameters.state_tensors import tensors_of
 from fsdp_migrate.families.training_loop.reductions import ELEMENTWISE
 from fsdp_migrate.families.wrapping.gathered import is_gathered
 from fsdp_migrate.fsdp1.construct import Construct
@@ -45,6 +46,8 @@ def find_saved_parameters(study: Study, module: Module) -> Iterator[Site]:
 
 
 def _is_sharded(tensor: ast.expr, module: Module, study: Study) -> bool:
+    if models_of_states(tensor, study, module):
+        return True
     if isinstance(tensor, ast.Call):  # model.parameters()
         return bool(models_of_list(tensor, study, module))
     lists = lists_of(tensor, study, module)
@@ -70,6 +73,8 @@ def _tensors(
             inner = [(each, module)]
         case ast.IfExp(body=each, orelse=other):
             inner = [(each, module), (other, module)]
+        case ast.Subscript() if tensors_of(node, study, module):
+            yield node, module
         case ast.Name() | ast.Attribute():
             yield node, module
             displays = [v for v in study.values(node, module) if isinstance(v, Display)]

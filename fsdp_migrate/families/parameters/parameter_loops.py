@@ -172,7 +172,7 @@ def uses_of_variables(
                 numbered = True
                 sizes.update(walk(node))
             for owner, asked in _questions(node):
-                sized = _in_any_form(owner) if asked in SHAPES else owner
+                sized = in_any_form(owner) if asked in SHAPES else owner
                 looked |= asked in SHAPES and node not in sizes and _part_of(sized) in names
                 in_bytes |= asked == "element_size" and _part_of(owner) in names
                 addressed |= asked == "data_ptr" and _variable(owner) in names
@@ -223,11 +223,11 @@ def counted(node: ast.AST, names: set[str]) -> ast.expr | None:
             sized = node.args[0] if node.args and last_name(owner) in OWNERS else owner
         case _:
             return None
-    sized = _in_any_form(sized)
+    sized = in_any_form(sized)
     return sized if _part_of(sized) in names else None
 
 
-def _in_any_form(node: ast.expr) -> ast.expr:
+def in_any_form(node: ast.expr) -> ast.expr:
     """``p`` of ``p.detach().view(-1)`` and ``p.shape``, which has as many elements."""
     while True:
         match node:

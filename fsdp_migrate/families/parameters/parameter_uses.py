@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
+from itertools import chain
 
 from fsdp_migrate.analysis.module import Module
 from fsdp_migrate.families.parameters.counted_parameters import is_counted_over_ranks
@@ -50,11 +51,13 @@ from fsdp_migrate.families.parameters.parameter_owners import (
     sharded,
 )
 from fsdp_migrate.families.parameters.single_parameters import find_single_reads
+from fsdp_migrate.families.parameters.state_uses import find_state_uses
 from fsdp_migrate.families.parameters.stepped_parameters import find_stepped
 from fsdp_migrate.families.training_loop import reductions
 from fsdp_migrate.families.training_loop.applied_functions import MAP, applies
 from fsdp_migrate.families.wrapping import strategies
 from fsdp_migrate.families.wrapping.gathered import is_discarded, is_gathered
+from fsdp_migrate.fsdp1.construct import Construct
 from fsdp_migrate.fsdp1.references import enclosing_function
 from fsdp_migrate.fsdp1.site import Site
 from fsdp_migrate.planning.context import Study
@@ -64,10 +67,10 @@ from fsdp_migrate.syntax.scopes import Kind
 
 def find_parameter_uses(study: Study, module: Module) -> Iterator[Site]:
     """Sites for loops over parameters, and assignments to ``.data``."""
-    found: set[ast.AST] = set()
-    for site in _find(study, module):
+    found: dict[ast.AST, Construct] = {}
+    for site in chain(_find(study, module), find_state_uses(study, module, found)):
         if site.node not in found and not is_apart(site, study):
-            found.add(site.node)
+            found[site.node] = site.construct
             yield site
 
 

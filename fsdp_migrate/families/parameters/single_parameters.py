@@ -27,7 +27,7 @@ NAMES = frozenset({"weight", "bias"})  # of the parameters of torch's own module
 def find_single_reads(study: Study, module: Module) -> Iterator[Site]:
     """A site for every number that is computed of one parameter of a sharded model."""
     for parameter, model in _parameters(study, module):
-        reads = _reads(parameter, study, module)
+        reads = reads_through_names(parameter, study, module)
         if not reads or is_gathered(parameter, study, module):
             continue
         owner = _sharded_part(model, study, module)
@@ -69,7 +69,7 @@ def _parameter_names(study: Study) -> frozenset[str]:
     )
 
 
-def _reads(parameter: ast.expr, study: Study, module: Module) -> list[Found]:
+def reads_through_names(parameter: ast.expr, study: Study, module: Module) -> list[Found]:
     """What is read of a parameter, or of the variable of this function that it is given to."""
     found: list[Found] = []
     for each in value_reads.reads_of(parameter, study, module):
