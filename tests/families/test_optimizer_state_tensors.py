@@ -15,7 +15,7 @@ from torch import nn
 from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils._pytree import tree_leaves
-from sizes import Meter, bytes_of, size, sizes_in, tensors, total
+from sizes import Meter, bytes_of, listed, of_each, size, sizes_in, tensors, total
 
 
 def main(net, loader, path):
@@ -47,6 +47,14 @@ def total(state):
 
 def size(tensor):
     return tensor.numel() if torch.is_tensor(tensor) else 0
+
+
+def listed(given):
+    return tuple(given) if isinstance(given, (list, tuple)) else (given,)
+
+
+def of_each(given, function):
+    return [of_each(x, function) for x in given] if isinstance(given, list) else function(given)
 
 
 def sizes_in(saved):
@@ -155,6 +163,10 @@ NEITHER = {
     ),
     "a trainer's": (
         "trainer = make(model)\nprint([v.numel() for s in trainer.state.values() for v in s])"
+    ),
+    "of what a helper gives back that is given tensors elsewhere": (
+        "for s in optimizer.state.values():\n    of_each(listed(s.values()), torch.zero_)\n"
+        "for batch in loader:\n    print([b.numel() for b in listed(batch)])"
     ),
     "of nothing known": 'print([b.numel() for b in loader], loader.state["epoch"])',
 }

@@ -3,13 +3,17 @@
 ``optimizer.state`` has a dictionary for each parameter, and that has tensors by name: three steps.
 They are followed back from where they are used, over names, loops, functions and files. Such a
 tensor is sharded as its parameter is, and an evaluation never gathers it.
+
+What a place may be is what other places are, a step further inside maybe. Each place is asked once
+where that comes from, and what is found at one goes on to those that asked for it.
 """
 
 from __future__ import annotations
 
 import ast
+from collections import defaultdict
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from enum import IntEnum
 
 from fsdp_migrate.analysis.flow import Definition
@@ -18,6 +22,7 @@ from fsdp_migrate.analysis.values import Display, Generated
 from fsdp_migrate.families.training_loop import applied_functions
 from fsdp_migrate.families.training_loop.listed_parts import PARTS
 from fsdp_migrate.families.training_loop.reductions import ELEMENTWISE
+from fsdp_migrate.fsdp1.references import enclosing_function
 from fsdp_migrate.planning.context import Study
 from fsdp_migrate.syntax.expressions import last_name
 from fsdp_migrate.syntax.scopes import Kind
@@ -29,7 +34,6 @@ TAKING = frozenset({"get", "pop", "setdefault"})
 COPYING = frozenset({"copy", "deepcopy", "dict", "OrderedDict"})
 LEAVES = frozenset({"tree_leaves", "tree_iter"})
 PLAIN = frozenset({"step"})  # which counts, and is of no parameter's shape
-DEEPEST = 10  # names, loops and functions on the way to the optimizer
 
 
 class Step(IntEnum):
@@ -41,13 +45,38 @@ class Step(IntEnum):
     TENSOR = 3
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True)
 class Held:
     """Something in the state of an optimizer, as that is written in its file."""
 
     step: Step
     optimizer: ast.expr
     module: Module
+
+
+@dataclass(frozen=True)
+class _Place:
+    """An expression, or with ``unpack`` what a loop over it gives, or what stands there in that.
+
+    Where a function gave it back, ``asked`` is what got it: that call's arguments are what the
+    function's parameters are, and not those of its other callers.
+    """
+
+    node: ast.expr
+    module: Module
+    unpack: tuple[int, ...] | None = None
+    asked: ast.expr | None = None
+
+
+# What becomes of each step on the way from one place to another; of None, nothing.
+_Change = tuple[Step | None, Step | None, Step | None, Step | None]
+SAME: _Change = (Step.DICTIONARY, Step.WHOLE, Step.OF_PARAMETER, Step.TENSOR)
+INSIDE: _Change = (Step.WHOLE, Step.OF_PARAMETER, Step.TENSOR, None)
+BY_KEY: _Change = (None, Step.OF_PARAMETER, Step.TENSOR, None)
+OF_TENSORS: _Change = (None, None, None, Step.TENSOR)
+TO_LEAVES: _Change = (Step.TENSOR, Step.TENSOR, Step.TENSOR, Step.TENSOR)
+
+_Source = tuple[_Place, _Change]
 
 
 def tensors_of(node: ast.expr, study: Study, module: Module) -> list[Held]:
@@ -57,25 +86,17 @@ def tensors_of(node: ast.expr, study: Study, module: Module) -> list[Held]:
 
 def held_in(node: ast.expr, study: Study, module: Module) -> list[Held]:
     """What an expression may be in the states of optimizers."""
-    known = study.cache(_known)
-    if node not in known:
-        known[node] = []  # in a circle, nothing is added
-        known[node] = list(_held(node, study, module, DEEPEST)) if has_states(study) else []
-    return known[node]
+    return _found(_Place(node, module), study)
 
 
 def elements_in(node: ast.expr, study: Study, module: Module) -> list[Held]:
     """The optimizers of whose states a loop over an expression gives the tensors."""
-    found = _elements(node, (), study, module, DEEPEST) if has_states(study) else ()
+    found = _found(_Place(node, module, ()), study)
     return [each for each in found if each.step is Step.TENSOR]
 
 
-def _named(study: Study) -> dict[tuple[ast.Name, int], list[Held]]:
-    return {}
-
-
-def _known(study: Study) -> dict[ast.expr, list[Held]]:
-    return {}
+def _found(place: _Place, study: Study) -> list[Held]:
+    return study.cache(_known).of(place, study) if has_states(study) else []
 
 
 def has_states(study: Study) -> bool:
@@ -91,94 +112,114 @@ def _mentioned(study: Study) -> bool:
     )
 
 
-def _held(node: ast.expr, study: Study, module: Module, depth: int) -> Iterator[Held]:
-    if not depth:
-        return
-    match node:
-        case ast.Attribute(value=owner, attr="state"):
+@dataclass
+class _Known:
+    """What was found at the places that were asked about, and who asked them."""
+
+    held: dict[_Place, dict[Held, None]] = field(default_factory=dict)
+    asking: dict[_Place, list[_Source]] = field(default_factory=lambda: defaultdict(list))
+
+    def of(self, place: _Place, study: Study) -> list[Held]:
+        waiting = [place]
+        while waiting:
+            each = waiting.pop()
+            if each in self.held:
+                continue
+            self.held[each] = {}
+            for held in _written(each):
+                self._put(each, held)
+            for source, change in _sources(each, study):
+                self.asking[source].append((each, change))
+                for held in tuple(self.held.get(source, ())):
+                    self._put(each, held, change)
+                waiting.append(source)
+        return list(self.held[place])
+
+    def _put(self, place: _Place, held: Held, change: _Change = SAME) -> None:
+        waiting = [(place, held, change)]
+        for where, what, becoming in waiting:
+            step = becoming[what.step]
+            found = replace(what, step=step) if step is not None else None
+            if found is not None and found not in self.held[where]:
+                self.held[where][found] = None
+                waiting += [(asking, found, after) for asking, after in self.asking[where]]
+
+
+def _known(study: Study) -> _Known:
+    return _Known()
+
+
+def _written(place: _Place) -> Iterator[Held]:
+    """What an expression says itself of an optimizer's state."""
+    match place:
+        case _Place(ast.Attribute(value=owner, attr="state"), module, None):
             yield Held(Step.WHOLE, owner, module)
-            yield from _kept(node, study, module, depth)
-        case ast.Call(func=ast.Attribute(value=owner, attr="state_dict")):
+        case _Place(ast.Call(func=ast.Attribute(value=owner, attr="state_dict")), module, None):
             yield Held(Step.DICTIONARY, owner, module)
+
+
+def _sources(place: _Place, study: Study) -> Iterator[_Source]:
+    """Where what stands at a place comes from."""
+    if place.unpack is None:
+        yield from _of_expression(place, study)
+    else:
+        yield from _of_elements(place, place.unpack, study)
+
+
+def _of_expression(place: _Place, study: Study) -> Iterator[_Source]:
+    match place.node:
         case ast.Attribute(value=inner, attr=attr) if attr in PARTS:
-            yield from _tensors(inner, study, module, depth)
+            yield replace(place, node=inner), OF_TENSORS
+        case ast.Attribute():  # self.state = optimizer.state
+            for value in study.values(place.node, place.module):
+                if isinstance(value.node, ast.expr) and value.node is not place.node:
+                    yield _from(place, value.node, value.module), SAME
         case ast.Subscript(slice=ast.Slice() | ast.Tuple()):
             return
         case ast.Subscript(value=ast.Call(func=ast.Name(id=name)) as inner) if name in LISTED:
-            yield from _elements(inner, (), study, module, depth)
+            yield replace(place, node=inner, unpack=()), SAME
         case ast.Call(func=ast.Name(id="next"), args=[inner, *_]):
-            yield from _elements(inner, (), study, module, depth)
+            yield replace(place, node=inner, unpack=()), SAME
         case ast.Subscript(value=inner, slice=key):
-            yield from _taken(inner, key, study, module, depth)
+            yield from _taken(place, inner, key)
         case ast.Call(func=ast.Attribute(value=inner, attr=attr), args=[key, *_]) if attr in TAKING:
-            yield from _taken(inner, key, study, module, depth)
+            yield from _taken(place, inner, key)
         case ast.Call(func=ast.Attribute(value=inner, attr=attr)) if attr in ELEMENTWISE:
-            yield from _tensors(inner, study, module, depth)
+            yield replace(place, node=inner), OF_TENSORS
         case ast.Call(func=ast.Attribute(value=inner, attr="copy"), args=[]):
-            yield from _held(inner, study, module, depth)
+            yield replace(place, node=inner), SAME
         case ast.Call(func=function, args=[inner]) if last_name(function) in COPYING:
-            yield from _held(inner, study, module, depth)
+            yield replace(place, node=inner), SAME
         case ast.NamedExpr(value=inner) | ast.Call(func=ast.Lambda(body=inner)):
-            yield from _held(inner, study, module, depth)
+            yield replace(place, node=inner), SAME
         case ast.IfExp(body=body, orelse=orelse):
-            yield from _held(body, study, module, depth)
-            yield from _held(orelse, study, module, depth)
+            yield replace(place, node=body), SAME
+            yield replace(place, node=orelse), SAME
         case ast.Name():
-            known = study.cache(_named)
-            if (node, depth) not in known:
-                known[node, depth] = []  # in a circle, nothing is added
-                given = study.defined_by(node, module)
-                known[node, depth] = [
-                    h for d in given for h in _defined(d, study, module, depth - 1)
-                ]
-            yield from known[node, depth]
-        case ast.Attribute():
-            yield from _kept(node, study, module, depth)
+            for definition in study.defined_by(place.node, place.module):
+                for source in _of_definition(definition, place, study):
+                    yield source, SAME
 
 
-def _kept(node: ast.Attribute, study: Study, module: Module, depth: int) -> Iterator[Held]:
-    """As :func:`_held`, of what an attribute was assigned: ``self.state = optimizer.state``."""
-    for value in study.values(node, module):
-        if isinstance(value.node, ast.expr) and value.node is not node:
-            yield from _held(value.node, study, value.module, depth - 1)
-
-
-def _taken(
-    inner: ast.expr, key: ast.expr, study: Study, module: Module, depth: int
-) -> Iterator[Held]:
+def _taken(place: _Place, inner: ast.expr, key: ast.expr) -> Iterator[_Source]:
     """What a key takes out of a state."""
-    if isinstance(key, ast.Constant) and key.value in PLAIN:
-        return
     of_dictionary = isinstance(key, ast.Constant) and key.value == STATE
-    for each in _inside(inner, study, module, depth):
-        if of_dictionary or each.step is not Step.WHOLE:
-            yield each
+    if not (isinstance(key, ast.Constant) and key.value in PLAIN):
+        yield replace(place, node=inner), INSIDE if of_dictionary else BY_KEY
 
 
-def _inside(node: ast.expr, study: Study, module: Module, depth: int) -> Iterator[Held]:
-    """What the values of a dictionary are that an expression may be."""
-    for each in _held(node, study, module, depth):
-        if each.step < Step.TENSOR:
-            yield replace(each, step=Step(each.step + 1))
-
-
-def _tensors(node: ast.expr, study: Study, module: Module, depth: int) -> Iterator[Held]:
-    yield from (h for h in _held(node, study, module, depth) if h.step is Step.TENSOR)
-
-
-def _defined(definition: Definition, study: Study, module: Module, depth: int) -> Iterator[Held]:
+def _of_definition(definition: Definition, place: _Place, study: Study) -> Iterator[_Place]:
     given = definition.value
     if definition.kind is Kind.ELEMENT and given is not None:
-        yield from _elements(given, definition.unpack, study, module, depth)
+        yield replace(place, node=given, unpack=definition.unpack)
     elif definition.kind is Kind.ASSIGN and given is not None and not definition.unpack:
-        yield from _held(given, study, module, depth)
+        yield replace(place, node=given)
     elif definition.kind is Kind.PARAMETER:
-        for argument, where in _arguments(definition.node, study, module):
-            yield from _held(argument, study, where, depth)
-        function = _function(definition.node, module)
-        if function is not None:
+        yield from _arguments(definition.node, place, study)
+        function = _function(definition.node, place.module)
+        if function is not None and place.asked is None:
             for each, where in applied_functions.given_each(function, definition.path, study):
-                yield from _elements(each, (), study, where, depth)
+                yield _Place(each, where, ())
 
 
 def _function(
@@ -187,86 +228,79 @@ def _function(
     return next((p for p in module.table.ancestors(parameter) if isinstance(p, FUNCTIONS)), None)
 
 
-def _arguments(
-    parameter: ast.AST, study: Study, module: Module
-) -> Iterator[tuple[ast.expr, Module]]:
+def _arguments(parameter: ast.AST, place: _Place, study: Study) -> Iterator[_Place]:
     """What the callers of a function give a parameter of it."""
-    function = _function(parameter, module)
+    function = _function(parameter, place.module)
     if not isinstance(parameter, ast.arg) or function is None or isinstance(function, ast.Lambda):
         return
-    for caller in study.tracer.callers(function, module):
+    for caller in study.tracer.callers(function, place.module):
         argument = caller.argument(function, parameter.arg)
-        if argument is not None:
-            yield argument, caller.module
+        if argument is not None and place.asked in {None, caller.call}:
+            yield _Place(argument, caller.module, place.unpack)
 
 
-def _elements(
-    node: ast.expr, unpack: tuple[int, ...], study: Study, module: Module, depth: int
-) -> Iterator[Held]:
-    """What a loop over an expression gives, or what stands at a place of that."""
-    if not depth:
-        return
+def _of_elements(place: _Place, unpack: tuple[int, ...], study: Study) -> Iterator[_Source]:
+    """Where that comes from which a loop over an expression gives."""
+    node = place.node
     match node:
         case ast.Call(func=ast.Attribute(value=inner, attr="values"), args=[]):
-            yield from _inside(inner, study, module, depth)
+            yield replace(place, node=inner, unpack=None), INSIDE
             return
         case ast.Call(func=ast.Attribute(value=inner, attr="items"), args=[]):
             if not unpack or unpack[0] == 1:
-                yield from _inside(inner, study, module, depth)
+                yield replace(place, node=inner, unpack=None), INSIDE
             return
         case ast.Call(func=function, args=[inner, *_]) if last_name(function) in LEAVES:
-            for held in _held(inner, study, module, depth):
-                yield replace(held, step=Step.TENSOR)
+            yield replace(place, node=inner, unpack=None), TO_LEAVES
             return
         case ast.Call(func=ast.Name(id="enumerate"), args=[inner, *_]):
             if not unpack or unpack[0] == 1:
-                yield from _elements(inner, unpack[1:], study, module, depth)
+                yield replace(place, node=inner, unpack=unpack[1:]), SAME
             return
         case ast.Call(func=ast.Name(id="zip"), args=given):
             if unpack and unpack[0] < len(given):
-                yield from _elements(given[unpack[0]], unpack[1:], study, module, depth)
+                yield replace(place, node=given[unpack[0]], unpack=unpack[1:]), SAME
             return
         case ast.Call(func=ast.Name(id=name), args=given) if name in LISTED and given:
-            yield from _elements(given[-1], unpack, study, module, depth)
+            yield replace(place, node=given[-1]), SAME
             return
         case ast.ListComp(elt=each) | ast.SetComp(elt=each) | ast.GeneratorExp(elt=each):
-            yield from _at(each, unpack, study, module, depth)
+            yield _at(replace(place, node=each)), SAME
             return
         case ast.List(elts=parts) | ast.Tuple(elts=parts):
             for each in parts:
-                yield from _at(each, unpack, study, module, depth)
-            return
+                yield _at(replace(place, node=each)), SAME
         case ast.Name():
-            for definition in study.defined_by(node, module):
-                if definition.kind is Kind.PARAMETER:
-                    for argument, where in _arguments(definition.node, study, module):
-                        yield from _elements(argument, unpack, study, where, depth - 1)
-    yield from _of_values(node, unpack, study, module, depth - 1)
-
-
-def _of_values(
-    node: ast.expr, unpack: tuple[int, ...], study: Study, module: Module, depth: int
-) -> Iterator[Held]:
-    """As :func:`_elements`, of the lists and generators that an expression may be."""
-    for value in study.values(node, module):
+            found = study.defined_by(node, place.module)
+            told = [d for d in found if d.kind in {Kind.ASSIGN, Kind.PARAMETER} and not d.unpack]
+            for definition in told:
+                for source in _of_definition(definition, place, study):
+                    yield source, SAME
+            if told and len(told) == len(found):
+                return
+    for value in study.values(node, place.module):
         if isinstance(value, Generated):
-            for each in value.yields:
-                if isinstance(each, ast.YieldFrom):
-                    found = _elements(each.value, unpack, study, value.function.module, depth)
-                    yield from found
-                elif each.value is not None:
-                    yield from _at(each.value, unpack, study, value.function.module, depth)
+            for given_on in value.yields:
+                if given_on.value is not None:
+                    source = _from(place, given_on.value, value.function.module)
+                    yield source if isinstance(given_on, ast.YieldFrom) else _at(source), SAME
         elif isinstance(value.node, ast.expr) and value.node is not node:
-            yield from _elements(value.node, unpack, study, value.module, depth)
+            yield _from(place, value.node, value.module), SAME
         if isinstance(value, Display):
             for added, where in study.tracer.additions(value):
-                yield from _at(added, unpack, study, where, depth)
+                yield _at(_from(place, added, where)), SAME
 
 
-def _at(
-    node: ast.expr, unpack: tuple[int, ...], study: Study, module: Module, depth: int
-) -> Iterator[Held]:
+def _from(place: _Place, node: ast.expr, module: Module) -> _Place:
+    """What an expression was traced to, in a function maybe that gave it back."""
+    here = enclosing_function(place.module, place.node)
+    asked = place.asked if enclosing_function(module, node) is here else place.node
+    return replace(place, node=node, module=module, asked=asked)
+
+
+def _at(place: _Place) -> _Place:
     """What an element is, or what stands at a place of it."""
+    node, unpack = place.node, place.unpack
     if unpack and isinstance(node, ast.Tuple) and unpack[0] < len(node.elts):
         node = node.elts[unpack[0]]
-    yield from _held(node, study, module, depth)
+    return replace(place, node=node, unpack=None)
