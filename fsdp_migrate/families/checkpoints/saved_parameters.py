@@ -15,7 +15,7 @@ from fsdp_migrate.families.checkpoints.copied_models import PICKLE, copying_call
 from fsdp_migrate.families.parameters.elements import lists_of
 from fsdp_migrate.families.parameters.parameter_loops import METHODS
 from fsdp_migrate.families.parameters.parameter_owners import models_of_list, models_of_states
-from fsdp_migrate.families.parameters.state_tensors import tensors_of
+from fsdp_migrate.families.parameters.state_tensors import held_in, tensors_of
 from fsdp_migrate.families.training_loop.reductions import ELEMENTWISE
 from fsdp_migrate.families.wrapping.gathered import is_gathered
 from fsdp_migrate.fsdp1.construct import Construct
@@ -29,7 +29,7 @@ DTENSORS = (
     "mesh, and are read back as such, in a process group alone: save to_local() of each on every "
     "rank, or full_tensor(), for which all ranks must ask"
 )
-DEEP = 4  # lists and names that lead to one another
+DEEP = 8  # lists, names and functions that lead to one another
 
 
 def find_saved_parameters(study: Study, module: Module) -> Iterator[Site]:
@@ -46,7 +46,7 @@ def find_saved_parameters(study: Study, module: Module) -> Iterator[Site]:
 
 
 def _is_sharded(tensor: ast.expr, module: Module, study: Study) -> bool:
-    if models_of_states(tensor, study, module):
+    if held_in(tensor, study, module) and models_of_states(tensor, study, module):
         return True
     if isinstance(tensor, ast.Call):  # model.parameters()
         return bool(models_of_list(tensor, study, module))
@@ -75,8 +75,9 @@ def _tensors(
             inner = [(each, module), (other, module)]
         case ast.Subscript() if tensors_of(node, study, module):
             yield node, module
-        case ast.Name() | ast.Attribute():
-            yield node, module
+        case ast.Name() | ast.Attribute() | ast.Call():  # also ema.state_dict()
+            if not isinstance(node, ast.Call):
+                yield node, module
             displays = [v for v in study.values(node, module) if isinstance(v, Display)]
             inner = [(v.node, v.module) for v in displays if isinstance(v.node, ast.expr)]
             inner += [added for v in displays for added in study.tracer.additions(v)]

@@ -28,7 +28,10 @@ DATA = Construct.parse("parameter data")
 KEPT = Construct.parse("parameter data that is kept")
 REPLACED = Construct.parse("data of a whole parameter")
 UPDATE = Construct.parse("parameter update")
-READ = frozenset({SHAPE, STATISTIC, MEMORY, ADDRESS})  # of a parameter, whatever list it is in
+DRAWN = Construct.parse("random numbers for a parameter")
+READ = frozenset(
+    {SHAPE, STATISTIC, MEMORY, ADDRESS, DRAWN}
+)  # of a parameter, whatever list it is in
 METHODS = frozenset({"parameters", "named_parameters"})
 SHAPES = frozenset({"ndim", "shape", "dim", "size"})
 COUNTS = frozenset({"numel", "nelement"})
@@ -38,6 +41,18 @@ SAME_NUMBER = frozenset({"size", "detach", "view", "reshape", "flatten", "ravel"
 # sum(), each rank has its own, as in FSDP1.
 OF_WHOLE = frozenset({"std", "var", "median", "nanmedian", "quantile", "argmax", "argmin"})
 STORAGES = frozenset({"nbytes", "storage", "untyped_storage"})
+DRAWING = frozenset(
+    {"randn_like", "rand_like", "randint_like", "bernoulli", "normal_", "uniform_", "bernoulli_"}
+    | {"exponential_", "log_normal_", "cauchy_", "geometric_", "random_"}
+)
+ASKED = {
+    **dict.fromkeys(COUNTS, COUNT),
+    **dict.fromkeys(SHAPES, SHAPE),
+    **dict.fromkeys(OF_WHOLE, STATISTIC),
+    **dict.fromkeys(STORAGES, MEMORY),
+    **dict.fromkeys(DRAWING, DRAWN),
+    "data_ptr": ADDRESS,
+}
 # What a loop may put around ``model.parameters()``.
 AROUND = frozenset({"zip", "enumerate", "list", "tuple", "sorted", "reversed", "filter", "chain"})
 # Methods that end like in-place operations, and write nothing.
@@ -163,6 +178,7 @@ def uses_of_variables(
     looked = numbered = named = addressed = measured = stored = in_bytes = False
     sizes: set[ast.AST] = set()  # ``p.shape`` of ``p.shape.numel()``
     target = loop.target if isinstance(loop, (ast.For, ast.AsyncFor)) else _target(loop)
+    drawn: ast.expr | None = None
     first = ""  # the name of ``for name, parameter in model.named_parameters()``
     if isinstance(target, ast.Tuple) and isinstance(target.elts[0], ast.Name):
         first = target.elts[0].id
@@ -178,11 +194,15 @@ def uses_of_variables(
                 addressed |= asked == "data_ptr" and _variable(owner) in names
                 measured |= asked in OF_WHOLE and _asked(owner) in names
                 stored |= asked in STORAGES and _part_of(owner) in names
+                if asked in DRAWING and _part_of(owner) in names and isinstance(node, ast.expr):
+                    drawn = drawn or node
             for test in tests_of(node):
                 named |= any(isinstance(n, ast.Name) and n.id == first for n in walk(test))
         for statement, owner in data_assignments(part):
             if holder(owner) in names:
                 yield statement, DATA
+    if drawn is not None:
+        yield drawn, DRAWN
     if addressed:
         yield loop, ADDRESS
     elif measured:
@@ -208,6 +228,25 @@ def _questions(node: ast.AST) -> Iterator[tuple[ast.expr, str]]:
                 yield owner, attr
         case ast.Call(func=ast.Name(id="len"), args=[ast.Call() as owner]):  # of p.view(-1)
             yield owner, "size"
+
+
+def asked_at(attribute: ast.Attribute, module: Module) -> tuple[ast.expr, Construct] | None:
+    """The tensor that an attribute or function asks something of, and what: ``p`` of ``p.numel()``,
+    ``p.grad.detach().shape`` and ``torch.std(p)``."""
+    parents = module.table.parents
+    asked, around = ASKED.get(attribute.attr), parents[attribute]
+    owner = attribute.value
+    if last_name(owner) in OWNERS:
+        if not isinstance(around, ast.Call) or around.func is not attribute or not around.args:
+            return None
+        owner = around.args[0]
+    if asked == SHAPE:
+        size = around if isinstance(around, ast.Call) and around.func is attribute else attribute
+        if isinstance(parents[size], ast.Attribute):  # p.shape.numel()
+            return None
+    if asked in {SHAPE, COUNT}:
+        owner = in_any_form(owner)
+    return (owner, asked) if asked is not None and isinstance(attribute.ctx, ast.Load) else None
 
 
 def is_counted(node: ast.AST, names: set[str]) -> bool:

@@ -39,6 +39,14 @@ OF_SHARDED = frozenset({"DTensor", "to_local", "_local_tensor", "full_tensor", "
 SUBMODULES = frozenset({"modules", "named_modules", "children", "named_children"})
 
 
+def knows_of_shards(node: ast.AST, module: Module) -> bool:
+    """Whether the function around an expression takes sharded tensors for what they are."""
+    function = enclosing_function(module, node)
+    attributes = (n.attr for n in walk(function) if isinstance(n, ast.Attribute))
+    names = (n.id for n in walk(function) if isinstance(n, ast.Name))
+    return not OF_SHARDED.isdisjoint([*attributes, *names])
+
+
 def model_of(optimizer: ast.expr, study: Study, module: Module) -> ast.expr | None:
     """The model whose parameters an optimizer is given, where it has the same name here."""
     found: dict[str, ast.expr] = {}

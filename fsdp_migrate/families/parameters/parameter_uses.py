@@ -19,6 +19,7 @@ from fsdp_migrate.families.parameters.other_names import whole_of
 from fsdp_migrate.families.parameters.parameter_loops import (
     AROUND,
     COUNT,
+    COUNTS,
     DATA,
     KEPT,
     LOOPED,
@@ -217,7 +218,7 @@ def _named(iterated: ast.expr, module: Module) -> Iterator[ast.Name]:
 def _of_lists(study: Study, module: Module) -> Iterator[Site]:
     """Loops over lists and arguments that hold parameters of sharded models, or gradients."""
     assigns_data = has_data_assignments(module)
-    counts = module.mentions("numel", "nelement")
+    counts = module.mentions(*COUNTS)
     for name in _iterated(study, module):
         loop = loop_over(name, module) or called_by_name(name, study, module)
         if loop is None:
@@ -230,8 +231,10 @@ def _of_lists(study: Study, module: Module) -> Iterator[Site]:
             for statement, owner in data_assignments(part)
             if holder(owner) in names
         ]
+        uses = list(uses_of_variables(whole, names, region))
         counted = counts and is_counted_over_ranks(names, region, whole, study, module)
-        read = [use for use in uses_of_variables(whole, names, region) if use[1] in READ]
+        counted = counted or any(use[1] == COUNT for use in uses)
+        read = [use for use in uses if use[1] in READ]
         found = assigned or counted or read
         if not found and not reductions.find_reductions(names, region, study, module):
             continue

@@ -26,7 +26,7 @@ from fsdp_migrate.families.parameters.parameter_loops import (
 )
 from fsdp_migrate.families.parameters.parameter_numbers import NUMBER, OWN, REDUCED, VALUES
 from fsdp_migrate.families.parameters.parameter_owners import (
-    OF_SHARDED,
+    knows_of_shards,
     models_of_list,
     models_of_states,
 )
@@ -111,9 +111,8 @@ def _is_known(site: Site, known: Mapping[ast.AST, Construct]) -> bool:
 def _is_sharded(tensor: ast.expr, study: Study, module: Module) -> bool:
     if not any(tensors_of(tensor, study, module)):
         return False
-    function = enclosing_function(module, tensor)
-    words = {n.attr for n in walk(function) if isinstance(n, ast.Attribute)} if function else set()
-    return words.isdisjoint(OF_SHARDED) and bool(models_of_states(tensor, study, module))
+    known = knows_of_shards(tensor, module)
+    return not known and bool(models_of_states(tensor, study, module))
 
 
 def _counted(study: Study, module: Module) -> Iterator[Site]:
