@@ -22,6 +22,9 @@ from fsdp_migrate.discovery.import_graph import Neighbours, words
 DEFINITION = re.compile(rb"\n([ \t]*)(?:async[ \t]+)?(def|class)[ \t]+(\w+)")
 METHOD_CALL = re.compile(rb"\.(\w+)\(")
 BARE_CALL = re.compile(rb"(?<!\.)\b(\w+)\(")
+# What runs methods by names that it does not spell: ``getattr(callback, name)(self)``.
+GETTER = b"getattr"
+BY_TEXT = re.compile(rb"(?:(\w+)[ \t]*:?=[ \t]*)?\bgetattr\(([^()]*)\)(\(?)")
 CALLED, ARGUMENT = rb"\(", rb"[ \t\r\n]*[,)]"
 CALLEE = re.compile(rb"(\w+)$")
 LONGEST_CALL, LONGEST_NAME = 1_000, 100
@@ -84,6 +87,13 @@ class _File:
     @cached_property
     def called_as_such(self) -> frozenset[bytes]:
         return frozenset(BARE_CALL.findall(self.data))
+
+    @cached_property
+    def calls_by_text(self) -> bool:
+        return any(
+            called or (variable in self.called_as_such and b'"' not in given)
+            for variable, given, called in BY_TEXT.findall(self.data)
+        )
 
     @cached_property
     def words(self) -> frozenset[bytes]:
@@ -227,6 +237,8 @@ class _Names:
 def _called(file: _File, names: _Names) -> set[bytes]:
     """What a file calls or defines of some names."""
     found = names.methods & file.methods if names.methods else set()
+    if names.methods and file.calls_by_text:
+        found.add(GETTER)
     if names.instances:
         found |= {n for n in file.holding(names.instances) if _use(n, CALLED).search(file.data)}
     if names.receivers:

@@ -15,6 +15,7 @@ from fsdp_migrate.families.parameters import (
     parameter_numbers,
     parameter_uses,
     picked_parameters,
+    state_uses,
     taken_copies,
     vectors,
     writes,
@@ -27,12 +28,13 @@ from fsdp_migrate.families.parameters.communicated import (
 from fsdp_migrate.families.parameters.counted_parameters import (
     added_up,
     decide_added_up,
-    find_counts_in_functions,
+    find_questions_in_functions,
 )
 from fsdp_migrate.families.parameters.emptied_lists import said_of_emptied
 from fsdp_migrate.families.parameters.parameter_loops import (
     ADDRESS,
     COUNT,
+    DRAWN,
     KEPT,
     MEMORY,
     NAME,
@@ -78,6 +80,7 @@ RULE = Rule(
         "parameter address",
         "parameter memory",
         "parameter statistic",
+        "random numbers for a parameter",
         "parameter data",
         "parameter data that is kept",
         "data assigned to a picked parameter",
@@ -103,11 +106,15 @@ RULE = Rule(
         "hook behind a parameter's gradient",
         "optimizer in the backward",
         "parameters that are watched",
+        "part of an optimizer's state",
+        "shape of an optimizer's state",
+        "items of an optimizer's state",
+        "number of an optimizer's state",
     ),
     finders=(
         Finder(60, parameter_uses.find_parameter_uses),
         Finder(61, parameter_numbers.find_in_functions),
-        Finder(61, find_counts_in_functions),
+        Finder(61, find_questions_in_functions),
         Finder(62, find_communicated),
         Finder(63, saved_parameters.find_saved_parameters),
         Finder(65, picked_parameters.find_picked_parameters),
@@ -157,6 +164,11 @@ MEANINGS = {
         "FSDP1 gave a number of this rank's piece here, now it is that of the whole parameter, for "
         "which all ranks must ask"
     ),
+    DRAWN: (
+        "each rank drew these numbers for its own flat piece; now they are a DTensor's, drawn on "
+        "CUDA by one generator for all ranks, which its first use takes from rank 0, so that all "
+        "ranks must get here: they are others than FSDP1's, of the same distribution"
+    ),
     NUMBER: (
         "FSDP1 gave a number of this rank's piece here, now it becomes that of the whole parameter "
         "when something is computed from it, for which all ranks must ask: add nothing up over the "
@@ -200,6 +212,8 @@ def decide(site: Site, study: Study) -> Decision:
         return decide_values(site, study)
     if site.construct == COMMUNICATED:
         return decide_communicated(site, study)
+    if site.construct in state_uses.CONSTRUCTS:
+        return state_uses.decide_state_use(site, models, study)
     if site.construct in MEANINGS:
         message, review = "kept, with another meaning", MEANINGS[site.construct]
         if site.construct == saved_parameters.SAVED:
@@ -207,7 +221,7 @@ def decide(site: Site, study: Study) -> Decision:
         counted = added_up(site, study) if site.construct == COUNT else []
         if counted:
             return decide_added_up(site, counted, models, study)
-        if site.construct in {COUNT, MEMORY, NUMBER, OWN} and strategies.is_replicated(
+        if site.construct in {COUNT, DRAWN, MEMORY, NUMBER, OWN} and strategies.is_replicated(
             models, study
         ):
             message, review = "kept: NO_SHARD has all of them on every rank", ""

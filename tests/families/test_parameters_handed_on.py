@@ -53,6 +53,9 @@ COUNTED = {
     ),
 }
 REVIEWED = {
+    "sizes that no rank adds up": (
+        f"def count(given):\n    return max(p.numel() for p in given)\n\n\nprint(count({LIST}))\n"
+    ),
     "sizes of what an object keeps": (
         "class Counter:\n    def __init__(self, given):\n        self.given = given\n\n"
         "    def count(self):\n        sizes = [p.numel() for p in self.given]\n"
@@ -115,9 +118,6 @@ OTHERS = {
     "the same dtype": (
         "def swap(given):\n    for p in given:\n        new = p.data * 0.5\n"
         f"        p.data = new\n\n\nswap({LIST})\n"
-    ),
-    "sizes that no rank adds up": (
-        f"def count(given):\n    return max(p.numel() for p in given)\n\n\nprint(count({LIST}))\n"
     ),
     "gradients that are not flattened": (
         "def join(given):\n    kept = [p.grad for p in given]\n"

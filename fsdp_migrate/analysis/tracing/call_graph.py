@@ -20,7 +20,15 @@ from fsdp_migrate.analysis.tracing.functions import (
 )
 from fsdp_migrate.analysis.tracing.project_index import ProjectIndex
 from fsdp_migrate.analysis.tracing.settled_index import SettledIndex
-from fsdp_migrate.analysis.values import Class, Function, FunctionNode, Made, Partial, Unknown
+from fsdp_migrate.analysis.values import (
+    Class,
+    Constant,
+    Function,
+    FunctionNode,
+    Made,
+    Partial,
+    Unknown,
+)
 from fsdp_migrate.syntax.expressions import last_name
 from fsdp_migrate.syntax.trees import FUNCTIONS
 
@@ -74,6 +82,7 @@ class CallGraph:
         self._calls_on_super = SettledIndex(
             lambda name: (c for c in index.calls.get(name, ()) if _is_on_super(c[0])), self._run_by
         )
+        self._calls_by_text = SettledIndex(lambda _: index.calls_by_text, self._received_by)
 
     def callers(self, function: FunctionNode, module: Module) -> list[CallSite]:
         """Every call in the project that may run ``function``."""
@@ -110,6 +119,8 @@ class CallGraph:
             if self._may_run(call, where, function, owner, is_init):
                 bound = owner is not None and not is_static(function)
                 found.append(CallSite(call, where, bound))
+        if owner is not None and not is_init:
+            found += self._named_by_text(function, owner, module, is_only=not found)
         partials = [] if owner is not None else self._through_partials(function)
         by_hydra = [] if owner is not None else self._configured(function)
         return [*found, *self._spawned(function), *partials, *by_hydra]
@@ -135,6 +146,37 @@ class CallGraph:
             else:
                 found.add(Unknown if isinstance(value, Unknown) else value.node)
         return found, for_good and self.answers.is_final(call.func)
+
+    def _received_by(
+        self, item: tuple[ast.Call, ast.expr, ast.expr, Module]
+    ) -> tuple[set[Hashable], bool]:
+        """The classes, with their bases, of what ``getattr`` is asked of."""
+        call, receiver, _, where = item
+        found: set[Hashable] = set()
+        for value in self.evaluate(receiver, where) if call not in self.tracer.outdated else ():
+            cls = value.callee if isinstance(value, Made) else value
+            if isinstance(cls, Class):
+                found.update(base.node for base in self.classes.lineage(cls))
+        return found, self.answers.is_final(receiver)
+
+    def _named_by_text(
+        self,
+        function: ast.FunctionDef | ast.AsyncFunctionDef,
+        owner: ast.ClassDef,
+        module: Module,
+        *,
+        is_only: bool,
+    ) -> Iterator[CallSite]:
+        """``getattr(callback, name)(self)``, which runs the method of that name. What name that is
+        may not be known: then it is any that nothing else runs."""
+        for call, receiver, name, where in self._calls_by_text.of("", {owner}):
+            texts = {v.value for v in self.evaluate(name, where) if isinstance(v, Constant)}
+            known = bool(texts) or isinstance(name, ast.Constant)
+            if function.name not in texts if known else not is_only:
+                continue
+            made = [v.callee for v in self.evaluate(receiver, where) if isinstance(v, Made)]
+            if any(isinstance(cls, Class) and self._runs(function, cls) for cls in made):
+                yield CallSite(call, where, bound=not is_static(function))
 
     def _may_run(
         self,

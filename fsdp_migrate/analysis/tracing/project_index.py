@@ -90,6 +90,18 @@ class ProjectIndex:
         return found
 
     @cached_property
+    def calls_by_text(self) -> list[tuple[ast.Call, ast.expr, ast.expr, Module]]:
+        """Every call of what ``getattr(owner, name)`` gives, there or through a variable of the
+        function, with the owner and the name."""
+        found: list[tuple[ast.Call, ast.expr, ast.expr, Module]] = []
+        for module in self.project.modules:
+            for got in module.table.calls_by_name.named("getattr"):
+                match got:
+                    case ast.Call(func=ast.Name(), args=[owner, name, *_]):
+                        found += [(c, owner, name, module) for c in _calls_of(got, module)]
+        return found
+
+    @cached_property
     def method_counts(self) -> dict[str, int]:
         found: dict[str, int] = defaultdict(int)
         for module in self.project.modules:
@@ -118,3 +130,18 @@ class ProjectIndex:
                 if not is_self(node.value, module):
                     found[node.attr].append((node, module))
         return found
+
+
+def _calls_of(function: ast.expr, module: Module) -> Iterator[ast.Call]:
+    """The calls of an expression, and of the variable of its function that it is given to."""
+    table = module.table
+    match table.parents[function]:
+        case ast.Call(func=called) as call if called is function:
+            yield call
+        case (
+            ast.Assign(targets=[ast.Name(id=variable)])
+            | ast.NamedExpr(target=ast.Name(id=variable))
+        ):
+            for call in table.calls_by_name.named(variable):
+                if isinstance(call.func, ast.Name) and table.within[call] is table.within[function]:
+                    yield call

@@ -15,7 +15,8 @@ from fsdp_migrate.families.checkpoints.copied_models import PICKLE, copying_call
 from fsdp_migrate.families.parameters import parameter_owners
 from fsdp_migrate.families.parameters.elements import lists_of
 from fsdp_migrate.families.parameters.parameter_loops import METHODS
-from fsdp_migrate.families.parameters.parameter_owners import models_of_list
+from fsdp_migrate.families.parameters.parameter_owners import models_of_list, models_of_states
+from fsdp_migrate.families.parameters.state_tensors import held_in, tensors_of
 from fsdp_migrate.families.training_loop.reductions import ELEMENTWISE
 from fsdp_migrate.families.wrapping.gathered import is_gathered
 from fsdp_migrate.fsdp1.construct import Construct
@@ -73,6 +74,8 @@ def _is_sharded(tensor: ast.expr, module: Module, study: Study, *, is_given: boo
     Args:
         is_given: whether the function around it may have got them from the call that counts.
     """
+    if held_in(tensor, study, module) and models_of_states(tensor, study, module):
+        return True
     lists = ((tensor, module),) if isinstance(tensor, ast.Call) else ()
     return any(
         (is_given or not _is_parameter(each, where, study)) and models_of_list(each, study, where)
@@ -129,8 +132,11 @@ def _tensors(
             is_given = is_given and _is_given_sharded(node, module, study)
             made = [v for v in study.values(node, module) if v.node is not node]
             inner = [(v.node, v.module) for v in made if isinstance(v.node, ast.expr)]
+            inner += [a for v in made if isinstance(v, Display) for a in study.tracer.additions(v)]
         case ast.IfExp(body=each, orelse=other):
             inner = [(each, module), (other, module)]
+        case ast.Subscript() if tensors_of(node, study, module):
+            yield node, module, is_given
         case ast.Name() | ast.Attribute():
             yield node, module, is_given
             calls = [d.value for d in study.defined_by(node, module)]

@@ -12,10 +12,22 @@ from collections.abc import Iterator, Sequence
 
 from fsdp_migrate.analysis.module import Module
 from fsdp_migrate.families.parameters.elements import lists_of, variable_of
-from fsdp_migrate.families.parameters.parameter_loops import COUNT, COUNTS, counted, is_counted
-from fsdp_migrate.families.parameters.parameter_owners import may_be_flat, models_of_list
+from fsdp_migrate.families.parameters.parameter_loops import (
+    ASKED,
+    COUNT,
+    asked_at,
+    counted,
+    is_counted,
+)
+from fsdp_migrate.families.parameters.parameter_owners import (
+    is_apart,
+    knows_of_shards,
+    may_be_flat,
+    models_of_list,
+)
 from fsdp_migrate.families.training_loop import reductions
 from fsdp_migrate.families.wrapping.gathered import is_gathered
+from fsdp_migrate.fsdp1.construct import Construct
 from fsdp_migrate.fsdp1.references import enclosing_function
 from fsdp_migrate.fsdp1.site import Site
 from fsdp_migrate.planning.context import Study
@@ -28,28 +40,33 @@ from fsdp_migrate.syntax.trees import walk
 RULE = "FSDP408"
 
 
-def find_counts_in_functions(study: Study, module: Module) -> Iterator[Site]:
-    """Sites for elements that a function counts of a parameter that it is given, which its callers
-    add up over the ranks: ``def size(p): return p.numel()`` of ``sum(map(size, parameters))``."""
-    for attribute in module.table.attributes_by_name.of(COUNTS) if study.constructors else ():
+def find_questions_in_functions(study: Study, module: Module) -> Iterator[Site]:
+    """Sites for what a function asks of a parameter that it is given: ``def size(p): return
+    p.numel()`` of ``sum(map(size, parameters))``; of what is not added up, each once."""
+    said: set[tuple[ast.AST, Construct]] = set()
+    for attribute in module.table.attributes_by_name.of(ASKED) if study.constructors else ():
         function = enclosing_function(module, attribute)
-        if not isinstance(function, (ast.FunctionDef, ast.AsyncFunctionDef)):
+        asked = asked_at(attribute, module)
+        if not isinstance(function, (ast.FunctionDef, ast.AsyncFunctionDef)) or asked is None:
             continue
-        arguments = function.args
-        every = (*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs)
-        call = module.table.parents[attribute]
-        base = counted(call, {a.arg for a in every})
-        if not isinstance(call, ast.Call) or base is None:
-            continue
+        base, construct = asked
         variable = variable_of(base)
-        kinds = {d.kind for d in study.defined_by(variable, module)}
-        if kinds != {Kind.PARAMETER} or not reductions.is_reduced(call, study, module):
+        if {d.kind for d in study.defined_by(variable, module)} != {Kind.PARAMETER}:
+            continue
+        call = module.table.parents[attribute]
+        node: ast.expr = call if isinstance(call, ast.Call) and construct == COUNT else attribute
+        is_reduced = construct == COUNT and reductions.is_reduced(node, study, module)
+        if (function, construct) in said or is_gathered(function, study, module):
             continue
         lists = lists_of(variable, study, module)
-        if is_gathered(function, study, module):
+        site = Site(construct, module, node, node, variable)
+        if not any(models_of_list(each, study, where) for each, where in lists):
             continue
-        if any(models_of_list(each, study, where) for each, where in lists):
-            yield Site(COUNT, module, call, call, variable)
+        if is_reduced:
+            yield site
+        elif not (knows_of_shards(attribute, module) or is_apart(site, study)):
+            said.add((function, construct))
+            yield site
 
 
 def is_counted_over_ranks(

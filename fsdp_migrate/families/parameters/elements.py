@@ -41,6 +41,9 @@ def _lists_of(node: ast.expr, study: Study, module: Module, depth: int) -> Itera
     node = variable_of(node)
     if isinstance(node, ast.Subscript) and not isinstance(node.slice, ast.Slice):
         yield node.value, module  # an element that is picked out of them
+    match node:
+        case ast.Call(func=ast.Name(id="next"), args=[inner, *_]):
+            yield inner, module
     if not isinstance(node, ast.Name):
         return
     for definition in study.defined_by(node, module):

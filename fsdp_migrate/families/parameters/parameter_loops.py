@@ -30,8 +30,10 @@ DATA = Construct.parse("parameter data")
 KEPT = Construct.parse("parameter data that is kept")
 REPLACED = Construct.parse("data of a whole parameter")
 UPDATE = Construct.parse("parameter update")
+DRAWN = Construct.parse("random numbers for a parameter")
 BY_FLAT = frozenset({NAME, PLACE})  # which FSDP1 had only of flat parameters
-READ = frozenset({SHAPE, STATISTIC, MEMORY, ADDRESS})  # of a parameter, whatever list it is in
+# Of a parameter, whatever list it is in.
+READ = frozenset({SHAPE, STATISTIC, MEMORY, ADDRESS, DRAWN})
 METHODS = frozenset({"parameters", "named_parameters"})
 SHAPES = frozenset({"ndim", "shape", "dim", "size"})
 COUNTS = frozenset({"numel", "nelement"})
@@ -41,6 +43,18 @@ SAME_NUMBER = frozenset({"size", "detach", "view", "reshape", "flatten", "ravel"
 # sum(), each rank has its own, as in FSDP1.
 OF_WHOLE = frozenset({"std", "var", "median", "nanmedian", "quantile", "argmax", "argmin"})
 STORAGES = frozenset({"nbytes", "storage", "untyped_storage"})
+DRAWING = frozenset(
+    {"randn_like", "rand_like", "randint_like", "bernoulli", "normal_", "uniform_", "bernoulli_"}
+    | {"exponential_", "log_normal_", "cauchy_", "geometric_", "random_"}
+)
+ASKED = {
+    **dict.fromkeys(COUNTS, COUNT),
+    **dict.fromkeys(SHAPES, SHAPE),
+    **dict.fromkeys(OF_WHOLE, STATISTIC),
+    **dict.fromkeys(STORAGES, MEMORY),
+    **dict.fromkeys(DRAWING, DRAWN),
+    "data_ptr": ADDRESS,
+}
 # What a loop may put around ``model.parameters()``.
 AROUND = frozenset({"zip", "enumerate", "list", "tuple", "sorted", "reversed", "filter", "chain"})
 # Methods that end like in-place operations, and write nothing.
@@ -159,21 +173,26 @@ def uses_of_variables(
     names = names | listed(names, region)
     looked = numbered = addressed = measured = stored = in_bytes = False
     sizes: set[ast.AST] = set()  # ``p.shape`` of ``p.shape.numel()``
+    drawn: ast.expr | None = None
     for part in region:
         for node in walk(part):
             if is_counted(node, names):
                 numbered = True
                 sizes.update(walk(node))
             for owner, asked in _questions(node):
-                sized = _in_any_form(owner) if asked in SHAPES else owner
+                sized = in_any_form(owner) if asked in SHAPES else owner
                 looked |= asked in SHAPES and node not in sizes and _part_of(sized) in names
                 in_bytes |= asked == "element_size" and _part_of(owner) in names
                 addressed |= asked == "data_ptr" and _variable(owner) in names
                 measured |= asked in OF_WHOLE and _asked(owner) in names
                 stored |= asked in STORAGES and _part_of(owner) in names
+                if asked in DRAWING and _part_of(owner) in names and isinstance(node, ast.expr):
+                    drawn = drawn or node
         for statement, owner in data_assignments(part):
             if holder(owner) in names:
                 yield statement, DATA
+    if drawn is not None:
+        yield drawn, DRAWN
     if addressed:
         yield loop, ADDRESS
     elif measured:
@@ -205,6 +224,25 @@ def _questions(node: ast.AST) -> Iterator[tuple[ast.expr, str]]:
             yield owner, "size"
 
 
+def asked_at(attribute: ast.Attribute, module: Module) -> tuple[ast.expr, Construct] | None:
+    """The tensor that an attribute or function asks something of, and what: ``p`` of ``p.numel()``,
+    ``p.grad.detach().shape`` and ``torch.std(p)``."""
+    parents = module.table.parents
+    asked, around = ASKED.get(attribute.attr), parents[attribute]
+    owner = attribute.value
+    if last_name(owner) in OWNERS:
+        if not isinstance(around, ast.Call) or around.func is not attribute or not around.args:
+            return None
+        owner = around.args[0]
+    if asked == SHAPE:
+        size = around if isinstance(around, ast.Call) and around.func is attribute else attribute
+        if isinstance(parents[size], ast.Attribute):  # p.shape.numel()
+            return None
+    if asked in {SHAPE, COUNT}:
+        owner = in_any_form(owner)
+    return (owner, asked) if asked is not None and isinstance(attribute.ctx, ast.Load) else None
+
+
 def is_counted(node: ast.AST, names: set[str]) -> bool:
     """Whether the elements of a variable are counted."""
     return counted(node, names) is not None
@@ -218,11 +256,11 @@ def counted(node: ast.AST, names: set[str]) -> ast.expr | None:
             sized = node.args[0] if node.args and last_name(owner) in OWNERS else owner
         case _:
             return None
-    sized = _in_any_form(sized)
+    sized = in_any_form(sized)
     return sized if _part_of(sized) in names else None
 
 
-def _in_any_form(node: ast.expr) -> ast.expr:
+def in_any_form(node: ast.expr) -> ast.expr:
     """``p`` of ``p.detach().view(-1)`` and ``p.shape``, which has as many elements."""
     while True:
         match node:

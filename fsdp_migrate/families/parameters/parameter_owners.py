@@ -18,6 +18,7 @@ from fsdp_migrate.families.parameters.elements import lists_of
 from fsdp_migrate.families.parameters.listed_parameters import ITEMS, parameters_in
 from fsdp_migrate.families.parameters.own_parameters import models_of_self
 from fsdp_migrate.families.parameters.parameter_loops import METHODS
+from fsdp_migrate.families.parameters.state_tensors import Held, Step, elements_in, held_in
 from fsdp_migrate.families.training_loop import early_optimizers
 from fsdp_migrate.families.training_loop.later_wraps import wrapping_constructors
 from fsdp_migrate.families.wrapping import enclosing_models
@@ -37,6 +38,14 @@ GROUPS = "param_groups"
 OF_SHARDED = frozenset({"DTensor", "to_local", "_local_tensor", "full_tensor", "ShardedTensor"})
 
 SUBMODULES = frozenset({"modules", "named_modules", "children", "named_children"})
+
+
+def knows_of_shards(node: ast.AST, module: Module) -> bool:
+    """Whether the function around an expression takes sharded tensors for what they are."""
+    function = enclosing_function(module, node)
+    attributes = (n.attr for n in walk(function) if isinstance(n, ast.Attribute))
+    names = (n.id for n in walk(function) if isinstance(n, ast.Name))
+    return not OF_SHARDED.isdisjoint([*attributes, *names])
 
 
 def model_of(optimizer: ast.expr, study: Study, module: Module) -> ast.expr | None:
@@ -184,7 +193,8 @@ def _models_of(site: Site, study: Study) -> frozenset[Constructor]:
     found = models_of_optimizer(site.subject, study, site.module)
     found = found or models_of_list(site.subject, study, site.module)
     lists = () if found else lists_of(site.subject, study, site.module)
-    return found.union(*(models_of_list(each, study, where) for each, where in lists))
+    found = found.union(*(models_of_list(each, study, where) for each, where in lists))
+    return found or models_of_states(site.subject, study, site.module)
 
 
 def met_at(
@@ -309,6 +319,27 @@ def models_of_list(node: ast.expr, study: Study, module: Module) -> frozenset[Co
                     found |= own
                     break
     return frozenset(found)
+
+
+def models_of_states(node: ast.expr, study: Study, module: Module) -> frozenset[Constructor]:
+    """The models of the optimizers whose states an expression is of, or has tensors of."""
+    held = held_in(node, study, module) or elements_in(node, study, module)
+    return frozenset[Constructor]().union(
+        *(
+            models_of_optimizer(h.optimizer, study, h.module)
+            for h in held
+            if h.step is not Step.DICTIONARY and _may_be_optimizer(h, study)
+        )
+    )
+
+
+def _may_be_optimizer(held: Held, study: Study) -> bool:
+    """Whether what has a state is an optimizer, as far as it is known or named: no trainer."""
+    found = study.values(held.optimizer, held.module)
+    given = (d.value for d in study.defined_by(held.optimizer, held.module))
+    named = [ast.unparse(each).lower() for each in (held.optimizer, *given) if each is not None]
+    told = bool(found) and all(isinstance(v, Made) for v in found)
+    return told or any("opt" in each for each in named)
 
 
 def _one_by_one(node: ast.expr, module: Module, study: Study) -> Iterator[ast.expr]:

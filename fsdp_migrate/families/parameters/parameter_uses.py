@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
+from itertools import chain
 
 from fsdp_migrate.analysis.module import Module
 from fsdp_migrate.families.parameters.counted_parameters import is_counted_over_ranks
@@ -24,6 +25,7 @@ from fsdp_migrate.families.parameters.parameter_loops import (
     AROUND,
     BY_FLAT,
     COUNT,
+    COUNTS,
     DATA,
     KEPT,
     LOOPED,
@@ -57,11 +59,13 @@ from fsdp_migrate.families.parameters.parameter_owners import (
     sharded,
 )
 from fsdp_migrate.families.parameters.single_parameters import find_single_reads
+from fsdp_migrate.families.parameters.state_uses import find_state_uses
 from fsdp_migrate.families.parameters.stepped_parameters import find_stepped
 from fsdp_migrate.families.training_loop import reductions
 from fsdp_migrate.families.training_loop.applied_functions import MAP, applies
 from fsdp_migrate.families.wrapping import strategies
 from fsdp_migrate.families.wrapping.gathered import is_discarded, is_gathered
+from fsdp_migrate.fsdp1.construct import Construct
 from fsdp_migrate.fsdp1.references import enclosing_function
 from fsdp_migrate.fsdp1.site import Site
 from fsdp_migrate.planning.context import Study
@@ -73,10 +77,10 @@ NAMED = "named_parameters"
 
 def find_parameter_uses(study: Study, module: Module) -> Iterator[Site]:
     """Sites for loops over parameters, and assignments to ``.data``."""
-    found: set[ast.AST] = set()
-    for site in _find(study, module):
+    found: dict[ast.AST, Construct] = {}
+    for site in chain(_find(study, module), find_state_uses(study, module, found)):
         if site.node not in found and not is_apart(site, study):
-            found.add(site.node)
+            found[site.node] = site.construct
             yield site
 
 
@@ -223,7 +227,7 @@ def _named(iterated: ast.expr, module: Module) -> Iterator[ast.Name]:
 def _of_lists(study: Study, module: Module) -> Iterator[Site]:
     """Loops over lists and arguments that hold parameters of sharded models, or gradients."""
     assigns_data = has_data_assignments(module)
-    counts = module.mentions("numel", "nelement")
+    counts = module.mentions(*COUNTS)
     for name in _iterated(study, module):
         loop = loop_over(name, module) or called_by_name(name, study, module)
         if loop is None:
@@ -236,8 +240,9 @@ def _of_lists(study: Study, module: Module) -> Iterator[Site]:
             for statement, owner in data_assignments(part)
             if holder(owner) in names
         ]
-        counted = counts and is_counted_over_ranks(names, region, whole, study, module)
         uses = list(uses_of_variables(whole, names, region))
+        counted = counts and is_counted_over_ranks(names, region, whole, study, module)
+        counted = counted or any(use[1] == COUNT for use in uses)
         read = [use for use in uses if use[1] in READ]
         if any(use[1] == NAME for use in uses) and _is_flat_by_name(name, study, module):
             yield Site(NAME, module, whole, whole, name)

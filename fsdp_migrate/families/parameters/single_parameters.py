@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import ast
+from collections import defaultdict
 from collections.abc import Iterator
 
 from fsdp_migrate.analysis.module import Module
 from fsdp_migrate.analysis.tracing.functions import is_self
 from fsdp_migrate.families.parameters import value_reads
-from fsdp_migrate.families.parameters.parameter_loops import METHODS
+from fsdp_migrate.families.parameters.elements import variable_of
+from fsdp_migrate.families.parameters.parameter_loops import ASKED, METHODS, asked_at
 from fsdp_migrate.families.parameters.parameter_numbers import NUMBER, OWN, VALUES
-from fsdp_migrate.families.parameters.parameter_owners import sharded
+from fsdp_migrate.families.parameters.parameter_owners import knows_of_shards, sharded
 from fsdp_migrate.families.parameters.value_reads import Found, Read
 from fsdp_migrate.families.wrapping.gathered import is_gathered
+from fsdp_migrate.fsdp1.construct import Construct
 from fsdp_migrate.fsdp1.references import enclosing_function
 from fsdp_migrate.fsdp1.site import Site
 from fsdp_migrate.planning.context import Study
@@ -25,15 +28,25 @@ NAMES = frozenset({"weight", "bias"})  # of the parameters of torch's own module
 
 
 def find_single_reads(study: Study, module: Module) -> Iterator[Site]:
-    """A site for every number that is computed of one parameter of a sharded model."""
+    """A site for every number that is computed of one parameter of a sharded model, and for what is
+    asked of one, in each function once."""
+    said: set[tuple[ast.AST, Construct]] = set()
+    asking = _asking(module)
     for parameter, model in _parameters(study, module):
-        reads = _reads(parameter, study, module)
-        if not reads or is_gathered(parameter, study, module):
+        reads = reads_through_names(parameter, study, module)
+        questions = _questions(parameter, asking, study, module) if asking else []
+        if not (reads or questions) or is_gathered(parameter, study, module):
             continue
         owner = _sharded_part(model, study, module)
-        if owner is not None and not is_self(owner, module):  # whole where a model's own code runs
-            for found in (each for each in reads if each.read in CONSTRUCTS):
-                yield Site(CONSTRUCTS[found.read], module, found.node, found.node, owner)
+        if owner is None or is_self(owner, module):  # whole where a model's own code runs
+            continue
+        for found in (each for each in reads if each.read in CONSTRUCTS):
+            yield Site(CONSTRUCTS[found.read], module, found.node, found.node, owner)
+        for node, construct in questions:
+            here = enclosing_function(module, node), construct
+            if here not in said and not knows_of_shards(node, module):
+                said.add(here)
+                yield Site(construct, module, node, node, owner)
 
 
 def _parameters(study: Study, module: Module) -> Iterator[tuple[ast.expr, ast.expr]]:
@@ -69,21 +82,52 @@ def _parameter_names(study: Study) -> frozenset[str]:
     )
 
 
-def _reads(parameter: ast.expr, study: Study, module: Module) -> list[Found]:
+Asking = dict[ast.expr, list[tuple[ast.Attribute, Construct]]]
+
+
+def _asking(module: Module) -> Asking:
+    """What a file asks of tensors, by the expressions for these."""
+    found: Asking = defaultdict(list)
+    for attribute in module.table.attributes_by_name.of(ASKED):
+        asked = asked_at(attribute, module)
+        if asked is not None:
+            found[variable_of(asked[0])].append((attribute, asked[1]))
+    return found
+
+
+def _questions(
+    parameter: ast.expr, asking: Asking, study: Study, module: Module
+) -> list[tuple[ast.Attribute, Construct]]:
+    """What is asked of a parameter, or of the variable of this function that it is given to."""
+    found = list(asking.get(parameter, ()))
+    match module.table.parents[parameter]:
+        case ast.Assign(targets=[ast.Name(id=variable)]):
+            for name in _uses(variable, parameter, study, module):
+                found += asking.get(name, ())
+    return found
+
+
+def reads_through_names(parameter: ast.expr, study: Study, module: Module) -> list[Found]:
     """What is read of a parameter, or of the variable of this function that it is given to."""
     found: list[Found] = []
     for each in value_reads.reads_of(parameter, study, module):
         if isinstance(each, Found):
             found.append(each)
             continue
-        here = enclosing_function(module, parameter)
-        for name in module.table.names_by_id.named(each):
-            if enclosing_function(module, name) is here and isinstance(name.ctx, ast.Load):
-                given = [d for d in study.defined_by(name, module) if d.kind is Kind.ASSIGN]
-                if any(parameter in ast.walk(d.value) for d in given if d.value is not None):
-                    reads = value_reads.reads_of(name, study, module)
-                    found += [read for read in reads if isinstance(read, Found)]
+        for name in _uses(each, parameter, study, module):
+            reads = value_reads.reads_of(name, study, module)
+            found += [read for read in reads if isinstance(read, Found)]
     return found
+
+
+def _uses(variable: str, parameter: ast.expr, study: Study, module: Module) -> Iterator[ast.Name]:
+    """Where a variable of this function is used that a parameter is given to."""
+    here = enclosing_function(module, parameter)
+    for name in module.table.names_by_id.named(variable):
+        if enclosing_function(module, name) is here and isinstance(name.ctx, ast.Load):
+            given = [d for d in study.defined_by(name, module) if d.kind is Kind.ASSIGN]
+            if any(parameter in ast.walk(d.value) for d in given if d.value is not None):
+                yield name
 
 
 def _sharded_part(model: ast.expr, study: Study, module: Module) -> ast.expr | None:
