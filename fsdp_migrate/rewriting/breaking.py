@@ -67,6 +67,17 @@ def in_parentheses(line: cst.SimpleStatementLine, step: str) -> cst.SimpleStatem
     )
 
 
+def branches_on_lines(line: cst.SimpleStatementLine, step: str) -> cst.SimpleStatementLine | None:
+    """``x = a if b else c`` with a line for each branch, where the value is too long for one."""
+    small = line.body[0] if len(line.body) == 1 else None
+    if not isinstance(small, (cst.Assign, cst.AnnAssign, cst.Return)):
+        return None
+    value = small.value
+    if not isinstance(value, cst.IfExp) or value.lpar:
+        return None
+    return line.with_changes(body=[small.with_changes(value=explode(value, step, ""))])
+
+
 def elements_in_parentheses(line: cst.SimpleStatementLine, step: str) -> cst.SimpleStatementLine:
     """``return a, b`` with each element on a line of its own, as formatters put it."""
     small = line.body[0] if len(line.body) == 1 else None

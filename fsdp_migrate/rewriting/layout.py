@@ -96,9 +96,10 @@ def fit_line(
     """
     widths = widths_above(limit, node, module, indent)
     if widths and isinstance(node, cst.SimpleStatementLine):
-        wrapped = breaking.in_parentheses(node, module.default_indent)
-        if wrapped is not None and not widths_above(limit, wrapped, module, indent):
-            return of_kind(wrapped, type(node))
+        for put in (breaking.in_parentheses, breaking.branches_on_lines):
+            wrapped = put(node, module.default_indent)
+            if wrapped is not None and not widths_above(limit, wrapped, module, indent):
+                return of_kind(wrapped, type(node))
         node = of_kind(breaking.elements_in_parentheses(node, module.default_indent), type(node))
         widths = widths_above(limit, node, module, indent)
     for outer in _around(node, breakable or set()) if widths else ():

@@ -165,6 +165,22 @@ def wrap(model, configuration):
     ) in after["a.py"]
 
 
+def test_a_choice_that_is_too_long_for_a_line_has_one_for_each_branch() -> None:
+    """And a call in it stays in one piece."""
+    program = (
+        "def clipped(most):\n"
+        "    norm = model.clip_grad_norm_(most) if most else torch.zeros(1)\n"
+        "    return norm\n"
+    )
+    assert (
+        "    norm = (\n"
+        "        torch.nn.utils.clip_grad_norm_(model.parameters(), most).full_tensor()\n"
+        "        if most\n"
+        "        else torch.zeros(1)\n"
+        "    )\n"
+    ) in emitted(program, 79)
+
+
 def test_what_is_assigned_is_broken_and_not_what_it_is_assigned_to() -> None:
     text = """\
 import torch
