@@ -92,3 +92,20 @@ def test_what_is_wrapped_once_is_not_taken_for_twice(program: str) -> None:
     result, after = migrate({"example.py": HEAD + program})
     assert worst(result) is Outcome.REWRITTEN
     assert after["example.py"].count("fully_shard(") == (3 if "class" in program else 2)
+
+
+@pytest.mark.parametrize(
+    "parts",
+    [
+        "for i in range(len(net.layers)):\n        net.layers[i] = sharded(net.layers[i])",
+        "for i, layer in enumerate(net.layers):\n        net.layers[i] = sharded(layer)",
+        "for name, part in net.named_children():\n        setattr(net, name, sharded(part))",
+        "net.encoder = sharded(net.encoder)",
+    ],
+)
+def test_parts_in_their_places_and_the_whole_are_wrapped_once_each(parts: str) -> None:
+    program = f"def build():\n    net = Net()\n    {parts}\n    return sharded(net)\n"
+    net = "class Net(torch.nn.Module):\n    layers: torch.nn.ModuleList\n\n\n"
+    result, after = migrate({"example.py": HEAD + net + program})
+    assert not result.problems
+    assert "may be an FSDP model already" not in after["example.py"]

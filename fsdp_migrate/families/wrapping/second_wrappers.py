@@ -10,15 +10,19 @@ from __future__ import annotations
 import ast
 
 from fsdp_migrate.analysis.flow import access_path
+from fsdp_migrate.analysis.module import Module
 from fsdp_migrate.fsdp1.construct import Construct
+from fsdp_migrate.fsdp1.references import enclosing_function
 from fsdp_migrate.fsdp1.site import Site
 from fsdp_migrate.planning.context import Study
 from fsdp_migrate.planning.edits import code
 from fsdp_migrate.planning.model import Constructor, Decision
 from fsdp_migrate.planning.prose import sentences
+from fsdp_migrate.syntax.scopes import Kind
 from fsdp_migrate.syntax.trees import block_of
 
 RULE = "FSDP101"
+DEEP = 4  # names and callers that hand a model on
 # Whose values are objects of FSDP1's, which have to become something else where they are made.
 SETTINGS = ("mixed_precision", "sharding_strategy", "cpu_offload", "backward_prefetch")
 # What a wrapper without parameters does to its module all the same, or FSDP1 refuses.
@@ -179,7 +183,40 @@ def _next_statement(outer: Constructor) -> ast.stmt | None:
 
 def doubt(constructor: Constructor, study: Study) -> str:
     """What has to be judged where a module is wrapped that may have been wrapped before."""
-    if not constructor.has_module or not isinstance(constructor.wrapped, (ast.Name, ast.Call)):
-        return ""  # what an attribute has, others may set
+    if not constructor.has_module:
+        return ""
     models = study.models(constructor.wrapped, constructor.module)
-    return MAY_BE if models and not models.certain else ""
+    if not models or models.certain:
+        return ""
+    return MAY_BE if _is_handed(constructor.wrapped, constructor.module, study, DEEP) else ""
+
+
+def _is_handed(node: ast.expr, module: Module, study: Study, depth: int) -> bool:
+    """Whether a name, or the result of a call, may be a model. What an attribute or an item is,
+    others may set: ``layers[i] = shard(layers[i])`` wraps each once."""
+    match node:
+        case ast.Call():
+            return bool(study.models(node, module))
+        case ast.IfExp(body=one, orelse=other):
+            return any(_is_handed(each, module, study, depth) for each in (one, other))
+        case ast.Name() if depth:
+            for definition in study.defined_by(node, module):
+                value = definition.value
+                given = [(value, module)] if value is not None else []
+                if definition.kind is Kind.PARAMETER:
+                    given = _given(node, module, study)
+                elif definition.kind is not Kind.ASSIGN or definition.unpack:
+                    continue
+                if any(_is_handed(each, where, study, depth - 1) for each, where in given):
+                    return True
+    return False
+
+
+def _given(name: ast.Name, module: Module, study: Study) -> list[tuple[ast.expr, Module]]:
+    """What the callers of the function around a parameter give for it."""
+    function = enclosing_function(module, name)
+    if not isinstance(function, (ast.FunctionDef, ast.AsyncFunctionDef)):
+        return []
+    callers = study.tracer.callers(function, module)
+    given = [(caller.argument(function, name.id), caller.module) for caller in callers]
+    return [(each, where) for each, where in given if each is not None]
