@@ -77,9 +77,12 @@ GIVEN = {
     "0": "",
     "None": "",
     'torch.device("cuda" if torch.cuda.is_available() else "cpu")': (
-        'torch.device("cuda" if torch.cuda.is_available() else "cpu").type'
+        '"cuda" if torch.cuda.is_available() else "cpu"'
     ),
-    'torch.device("npu" if flag else "cpu")': 'torch.device("npu" if flag else "cpu").type',
+    'torch.device("npu" if flag else "cpu")': '"npu" if flag else "cpu"',
+    'torch.device("npu") if flag else torch.device("cpu")': '"npu" if flag else "cpu"',
+    'torch.device(flag or "cpu")': 'torch.device(flag or "cpu").type',
+    'torch.device("cpu" if flag else flag)': 'torch.device("cpu" if flag else flag).type',
     "torch.device(flag)": "torch.device(flag).type",
     'torch.device(f"{flag}")': 'torch.device(f"{flag}").type',
     "flag.device": "torch.device(flag.device).type",
@@ -111,8 +114,7 @@ NEEDED = {
     '"cpu"': '"cpu"',
     "torch.cuda.current_device() if torch.cuda.is_available() else None": f"({ACCELERATOR}).type",
     'torch.cuda.current_device() if torch.cuda.is_available() else torch.device("cpu")': (
-        "torch.device(torch.cuda.current_device() if torch.cuda.is_available() "
-        'else torch.device("cpu")).type'
+        '"cuda" if torch.cuda.is_available() else "cpu"'
     ),
 }
 
