@@ -14,6 +14,7 @@ from fsdp_migrate.families.checkpoints import (
     settings_in_force,
     snapshots,
     state_dict_settings,
+    written_states,
 )
 from fsdp_migrate.families.checkpoints.state_options import state_options
 from fsdp_migrate.families.checkpoints.state_owners import sharded_inside
@@ -108,8 +109,7 @@ def _of_model(site: Site, study: Study) -> Decision:
             new = _of_others(new, site, proposal, place, study, models, is_whole=True)
     else:
         new, message = _new(site, setting, proposal, place, told)
-        aliases = told is not None or not whole or strategies.is_replicated(models, study)
-        kept = snapshots.is_kept(site, study, aliases=aliases)
+        kept = _outlives(site, models, study, aliases=told is not None or not whole)
         form = _form(site, study, kept=kept, apart=whole and not setting.offload and told is None)
         if form != STATE:
             apart = form == APART or (parts and whole)
@@ -129,6 +129,16 @@ def _of_model(site: Site, study: Study) -> Decision:
     return study.rewritten(
         site, RULE.code, message, proposal, models=models, review=review, marked=marked
     )
+
+
+def _outlives(site: Site, models: frozenset[Constructor], study: Study, *, aliases: bool) -> bool:
+    """Whether a state has to be a copy: it is kept, or is written to where its tensors may be the
+    parameters, as those of a replicated model are and all where it ``aliases`` them."""
+    replicated = any("NO_SHARD" in strategies.possible(m, study) for m in models)
+    aliases = aliases or replicated
+    if snapshots.is_kept(site, study, aliases=aliases):
+        return True
+    return aliases and written_states.is_written_to(site, study, loads=replicated)
 
 
 def _said(site: Site, study: Study) -> str:
