@@ -241,6 +241,7 @@ NEW = "distributed_type: FSDP\nfsdp_config:\n  fsdp_version: 2\n"
         (SHARDED, 'state_dict_type="FULL_STATE_DICT"', "review", "may come from a.yaml"),
         (NEW, "", "left", "fsdp_version: 2 stands in a.yaml"),
         ("x: 1\n", "", "rewritten", ""),
+        ("x: 1\n", 'transformer_layer_cls_to_wrap=["B"]', "left", "transformer_cls_names_to_wrap"),
     ],
 )
 def test_a_plugin_beside_accelerates_file(
