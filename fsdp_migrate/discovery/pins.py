@@ -18,8 +18,9 @@ INSTALLING = (  # files with commands, seen from a directory
     "[Dd]ocker/*ockerfile*", ".devcontainer/*ockerfile*", "install/*.sh",
 )  # fmt: skip
 LARGEST = 1_000_000  # characters of one
-_INSTALL = re.compile(r"(?m)^(?![ \t]*#).*?\b(?:pip3?|uv|conda|mamba)\b.*\binstall\b(.*)$")
-_CONDA = re.compile(r"(?m)^([ \t]*-[ \t]+[\"']?[\w.-]+={1,2}[\w.]+.*)$")
+LONGEST = 4_000  # characters of a line
+_INSTALL = re.compile(r"(?![ \t]*#).*?\b(?:pip3?|uv|conda|mamba)\b.*\binstall\b(.*)")
+_CONDA = re.compile(r"([ \t]*-[ \t]+[\"']?[\w.-]+={1,2}[\w.]+.*)")
 _JOINED = re.compile(r"\\\r?\n|\\{2}\\n\",\s*\"")  # lines, in shell and in a notebook's cell
 _IN_COMMAND = r"(?i)(?<![\w.-])%s(?:\[[\w, .-]*\])?={1,3}v?(\d{1,4}(?:\.\d{1,4})+)(?![\w.*])"
 Release = tuple[int, ...]
@@ -48,9 +49,11 @@ def _pins(name: str, directory: Path, top: Path) -> frozenset[Release]:
     in_command = re.compile(_IN_COMMAND % re.escape(name))
     for path in sorted({p for shape in INSTALLING for p in directory.glob(shape)}):
         text = _JOINED.sub(" ", _text(path, top)[:LARGEST])
-        lines = _CONDA if path.name.startswith(("environment", "conda")) else _INSTALL
-        for line in lines.finditer(text):
-            found += [match[1] for match in in_command.finditer(line[1].partition(" #")[0])]
+        pattern = _CONDA if path.name.startswith(("environment", "conda")) else _INSTALL
+        for line in text.splitlines():
+            match = pattern.match(line) if len(line) <= LONGEST else None
+            if match is not None:
+                found += [each[1] for each in in_command.finditer(match[1].partition(" #")[0])]
     return frozenset(tuple(map(int, each.split("."))) for each in found)
 
 

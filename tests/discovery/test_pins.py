@@ -28,6 +28,7 @@ SAYS_NOTHING = {
     "run.sh": "echo accelerate==0.24.1\n",
     "other.sh": "pip install my-accelerate==0.24.1 accelerate-more==1.0 accelerate==$V\n",
     "later.sh": "pip install torch==2.1  # accelerate==0.24.1\n",
+    "long.sh": "pip " * 200_000 + INSTALL,
     "any.sh": "pip install accelerate==0.24.*\n",
 }
 
