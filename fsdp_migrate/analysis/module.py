@@ -178,6 +178,7 @@ class Library:
     pinned: Callable[[str, Path], tuple[int, ...]] = lambda name, path: ()  # for a file
     accelerate: Mapping[str, Mapping[str, object]] = field(default_factory=dict)
     """What files and commands configure accelerate with, by their paths from the top."""
+    accelerate_left: str = ""  # why all of that stays as it is
     _anywhere: dict[tuple[str, ...], bool] = field(default_factory=dict)
 
     @cached_property

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from fsdp_migrate import shown
 from fsdp_migrate.configurations import engine
 from fsdp_migrate.migration.selection import is_selected
+from fsdp_migrate.planning.outcome import Outcome
 from fsdp_migrate.planning.result import Result
 
 if TYPE_CHECKING:
@@ -52,7 +53,8 @@ class Configs:
                 return f"{code} is not selected"
             return refused.get(key, "")
 
-        result.configured, changes = self.found.decide(self.width, refusal)
+        program = _what_stays(result)
+        result.configured, changes = self.found.decide(self.width, refusal, program=program)
         result.problems += [p for p in self.found.problems if p not in result.problems]
         result.remarks = self.found.remarks
         if self.edit:
@@ -70,3 +72,19 @@ class Configs:
             names = ", ".join(map(shown.path, places))
             found.append(Unit(f"the settings in {names}", {engine.key(group)}))
         return found
+
+
+PLUGIN = "FSDP511"
+
+
+def _what_stays(result: Result) -> str:
+    """Why accelerate's settings beside a program stay: a call of its plugin there does."""
+    for decision in result.decisions:
+        if decision.code == PLUGIN and decision.outcome is Outcome.LEFT:
+            site = decision.site
+            place = f"{site.module.source.display}:{site.node.lineno}"
+            return (
+                f"stays with {site.construct.shown} at {place}, which is left: a program and what "
+                "is set beside it belong together"
+            )
+    return ""

@@ -182,6 +182,9 @@ def run(
                 accelerate=configured.found.accelerate(found.root)
                 if configured is not None
                 else {},
+                accelerate_left=configured.found.what_holds_programs(settings.line_length)
+                if configured is not None
+                else "",
             )
     for path, reason in found.unread:
         result.problems.append(Problem(found.display(path), f"cannot be read: {reason}"))
@@ -252,6 +255,7 @@ def _engine(
     jobs: int,
     seen: Seen | None,
     accelerate: Mapping[str, Mapping[str, object]],
+    accelerate_left: str,
 ) -> Result:
     # Loading the engine takes longer than finding out that there is nothing for it to do.
     from fsdp_migrate.analysis.module import Library
@@ -289,6 +293,7 @@ def _engine(
             configurations=lambda: found.configured,
             pinned=lambda name, path: pins.pinned(name, path, settings.root),
             accelerate=accelerate,
+            accelerate_left=accelerate_left,
         )
         try:
             result = engine.rewrite([*sources, *others], options, registry, library, edit=edit)

@@ -11,6 +11,7 @@ import json
 import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from fnmatch import fnmatchcase
 from pathlib import Path
 
 from fsdp_migrate.configurations.block import Block, File
@@ -46,6 +47,7 @@ _GIVEN = re.compile(  # to what is started by other ways than those that are fol
     r"FSDP_(?:SHARDING_STRATEGY|AUTO_WRAP_POLICY|BACKWARD_PREFETCH|USE_ORIG_PARAMS"
     r"|STATE_DICT_TYPE|SYNC_MODULE_STATES)[ =]"
 )
+_FILLED_IN = re.compile(r"\$\w+|\$\{[^{}]*\}|\$\([^()]*\)")
 _OPTIONS_IN_TEXT = re.compile(
     r"--fsdp[ =]+\\?[\"'](?:full_shard|shard_grad_op|no_shard|hybrid_shard)\b"
 )
@@ -65,6 +67,8 @@ def blocks(file: File) -> list[Block]:
     known = counted(script)
     for block in found:
         block.known = known
+        if block.base is not None and "$" in block.base[0]:
+            block.base = _filled_in(*block.base, block, script)
     return list(found)
 
 
@@ -280,22 +284,57 @@ def _in_texts(file: File, script: Script, known: Sequence[Block]) -> Iterator[Wo
 # -- runs -----------------------------------------------------------------------------------------
 
 
-def base(
+def bases(
     block: Words, files: Mapping[Path, Sequence[Block]], root: Path
-) -> tuple[list[Block], str]:
-    """The blocks of the file that a command reads before its own flags; or why it is not known."""
+) -> list[tuple[list[Block], str]]:
+    """The blocks of the file that a command reads before its own flags; or why it is not known,
+    with each that it may be: the flags and the file have one version."""
     named = next((b.base for b in (block, *block.beside) if b.base is not None), None)
     if named is None:
-        return list(block.beside), ""
-    found, reason = _named(block, *named, files, root)
-    return [*found, *block.beside], reason
+        return [(list(block.beside), "")]
+    name, unknown = named
+    if not unknown and "$" not in name:
+        found, reason = _named(block, name, files, root)
+        return [([*found, *block.beside], reason)]
+    line = block.file.text.line_at(block.head.start)
+    reason = f"which configuration {block.file.display}:{line} reads is not known: "
+    reason += unknown or FROM_VARIABLE
+    version = block.settings.get("fsdp_version")
+    done = version is not None and str(version.value) == "2"
+    held = [] if done else _possible(block, name, files)
+    return [([*each, *block.beside], reason) for each in held or [[]]]
+
+
+def _filled_in(name: str, unknown: str, block: Words, script: Script) -> tuple[str, str]:
+    """The name of a file with its variables, where one plain assignment above says what each is."""
+    text = block.file.text.text
+    for statement in script.statements:
+        if statement.kind is not Kind.VARIABLES or statement.span.start > block.head.start:
+            continue
+        for word in statement.words:
+            variable, _, value = word.value.partition("=")
+            bare = re.findall(rf"(?<![$\w{{.-]){re.escape(variable)}(?![\w.-])", text)
+            if word.unknown or len(bare) != 1:
+                continue
+            shape = rf"\$(?:{variable}\b|{{{variable}}})"
+            name = re.sub(shape, value.replace("\\", r"\\"), name)
+    return (name, unknown) if "$" in name or "`" in name else (name, "")
+
+
+def _possible(block: Words, name: str, files: Mapping[Path, Sequence[Block]]) -> list[list[Block]]:
+    """What a name with variables may stand for: whatever its other letters fit."""
+    shape = f"*/{_FILLED_IN.sub('*', os.path.normpath(name))}"
+    fitting = [path for path in files if fnmatchcase(path.as_posix(), shape)]
+    found = (
+        [b for b in files[path] if b.code == block.code and not isinstance(b, Words)]
+        for path in fitting
+    )
+    return [blocks[:1] for blocks in found if blocks]
 
 
 def _named(
-    block: Words, name: str, unknown: str, files: Mapping[Path, Sequence[Block]], root: Path
+    block: Words, name: str, files: Mapping[Path, Sequence[Block]], root: Path
 ) -> tuple[list[Block], str]:
-    if unknown or "$" in name:
-        return [], f"which configuration it reads is not known: {unknown or FROM_VARIABLE}"
     directory = block.file.path.parent
     parts = Path(os.path.normpath(name)).parts
     for top in (directory, *directory.parents):

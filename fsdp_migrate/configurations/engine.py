@@ -21,6 +21,7 @@ from fsdp_migrate.configurations.run import (
     decide,
     framework,
     groups,
+    waits_for,
 )
 from fsdp_migrate.configurations.settings import Migrate
 from fsdp_migrate.configurations.words import Words
@@ -52,15 +53,16 @@ class Configurations:
         width: int,
         refusal: Callable[[str, Key], str],
         migrate: Callable[[str], Migrate] | None = None,
+        program: str = "",
     ) -> tuple[list[Configured], dict[Path, bytes]]:
-        """What becomes of each setting, and the new contents of the files."""
+        """What becomes of each setting, and the new contents of the files; ``program`` is why the
+        program's side of accelerate stays, and all that is set beside it with it."""
         for group in self.groups:
-            decide(
-                group,
-                width,
-                refusal(group.runs[0].code, key(group)),
-                migrate or self._by_pins(group),
-            )
+            code, frameworks = group.runs[0].code, migrate or self._by_pins(group)
+            decide(group, width, refusal(code, key(group)), frameworks)
+            waits = program if code == recognise.ACCELERATE else ""
+            if waits and any(d.outcome is not Outcome.LEFT for d in group.decided):
+                decide(group, width, waits, frameworks)
         files = dict.fromkeys(b.file for g in self.groups for b in g.blocks())
         for file in files:
             try:
@@ -96,6 +98,17 @@ class Configurations:
                         path = os.path.relpath(block.file.path, root)
                         found.setdefault(Path(path).as_posix(), {}).update(values)
         return found
+
+    def what_holds_programs(self, width: int) -> str:
+        """Why a program's side of accelerate stays where all that is set beside it does."""
+        found = []
+        for group in self.groups:
+            if any(
+                run.code == recognise.ACCELERATE and is_fsdp(run.settings()) for run in group.runs
+            ):
+                decide(group, width, "", self._by_pins(group))
+                found.append(waits_for(group))
+        return found[0] if found and all(found) else ""
 
     def _written(self, file: File) -> str:
         edits = [
@@ -225,9 +238,9 @@ def _runs(blocks: Sequence[Block], root: Path) -> Iterator[Run]:
     for block in blocks:
         if not isinstance(block, Words) or block.is_base:
             continue
-        base, reason = commands.base(block, files, root)
-        used.update(base if block.code != recognise.ACCELERATE else ())
-        yield Run([*base, block], reason)
+        for base, reason in commands.bases(block, files, root):
+            used.update(base if block.code != recognise.ACCELERATE else ())
+            yield Run([*base, block], reason)
     for block in blocks:
         if block not in used and not isinstance(block, Words):
             yield Run([block])

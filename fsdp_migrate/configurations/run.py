@@ -105,7 +105,7 @@ def decide(
     if not group.decided:
         return
     reasons = [b.reason for b in group.blocks() if b.reason] + [r.reason for r in group.runs]
-    reason = conflict or next(filter(None, reasons), "")
+    reason = next(filter(None, reasons), conflict)
     if not reason and not _is_stopped(group):
         try:
             group.edits = dict(_edits(group, width))
@@ -211,6 +211,12 @@ def _help(change: Change) -> str:
     name, value = change.new
     shown = str(value).lower() if isinstance(value, bool) else value
     return f"write {name}: {shown}" + (f" in the place of {change.old}" if change.old else "")
+
+
+def waits_for(group: Group) -> str:
+    """What is said of what stays with a group that is left; empty for one that is not."""
+    cause = next((d for d in group.decided if d.outcome is Outcome.LEFT and not d.held), None)
+    return _waits(cause) if cause is not None else ""
 
 
 def _waits(cause: Decided) -> str:

@@ -81,7 +81,8 @@ def _is_version_1s(plugin: PluginCall) -> bool:
 def decide(site: Site, study: Study) -> Decision:
     plugin = next(p for p in study.cache(plugin_calls.plugin_calls) if p.call is site.node)
     reason = plugin.problem or _elsewhere(plugin, study)
-    reason = reason or _not_said(plugin, study.project.library.accelerate)
+    library = study.project.library
+    reason = reason or _not_said(plugin, library.accelerate) or library.accelerate_left
     if reason:
         return study.left(
             site, RULE.code, reason, "write fsdp_version=2 with its arguments by hand"

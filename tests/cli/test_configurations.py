@@ -241,6 +241,7 @@ NEW = "distributed_type: FSDP\nfsdp_config:\n  fsdp_version: 2\n"
         (SHARDED, 'state_dict_type="FULL_STATE_DICT"', "review", "may come from a.yaml"),
         (NEW, "", "left", "fsdp_version: 2 stands in a.yaml"),
         ("x: 1\n", "", "rewritten", ""),
+        ("x: 1\n", 'transformer_layer_cls_to_wrap=["B"]', "left", "transformer_cls_names_to_wrap"),
     ],
 )
 def test_a_plugin_beside_accelerates_file(
@@ -251,6 +252,50 @@ def test_a_plugin_beside_accelerates_file(
     (plugin,) = [s for s in json.loads(answer.out)["sites"] if s["code"] == "FSDP511"]
     assert plugin["outcome"] == outcome
     assert said in plugin["message"] + plugin["help"]
+
+
+NO_SUCH = 'sharding_strategy="NO_SHARD"'
+FULL = 'sharding_strategy="FULL_SHARD"'
+
+
+@pytest.mark.parametrize(
+    ("files", "arguments", "cause"),
+    [
+        ({"a.yaml": LEFT}, FULL, "a.yaml:3"),
+        ({"run.sh": LAUNCH.replace("FULL_SHARD", "$S")}, FULL, "run.sh:1"),
+        ({"run.sh": LAUNCH.replace("FULL_SHARD", "NO_SHARD")}, FULL, "run.sh:1"),
+        ({"a.yaml": YAML}, NO_SUCH, "b.py:3"),
+        ({"run.sh": LAUNCH}, NO_SUCH, "b.py:3"),
+        (
+            {"a.yaml": YAML, "run.sh": f"accelerate launch --config_file a.yaml {LAUNCH[18:]}"},
+            NO_SUCH,
+            "b.py:3",
+        ),
+    ],
+    ids=["yaml", "variable", "flag", "program and yaml", "program and flag", "program and both"],
+)
+def test_a_program_and_what_is_set_beside_it_go_together_or_not_at_all(
+    tmp_path: Path, run: Command, files: dict[str, str], arguments: str, cause: str
+) -> None:
+    lay(tmp_path, {**files, "b.py": PLUGIN.format(arguments)})
+    answer = run("check", "--format", "json", str(tmp_path))
+    sites = json.loads(answer.out)["sites"]
+    assert {s["code"] for s in sites} == set(CODES)
+    assert {s["outcome"] for s in sites} == {"left"}
+    held = CODES[1] if "b.py" not in cause else CODES[0]
+    said = {s["message"] for s in sites if s["code"] == held}
+    assert all(cause in message and "belong together" in message for message in said)
+    assert any("belong together" not in s["message"] for s in sites if s["code"] != held)
+
+
+def test_one_of_several_configurations_that_stays_holds_no_program(
+    tmp_path: Path, run: Command
+) -> None:
+    lay(tmp_path, {"a.yaml": LEFT, "c.yaml": YAML, "b.py": PLUGIN.format(FULL)})
+    answer = run("check", "--format", "json", str(tmp_path))
+    outcomes = {Path(s["path"]).name: s["outcome"] for s in json.loads(answer.out)["sites"]}
+    assert outcomes["b.py"] != "left"
+    assert outcomes["c.yaml"] == "rewritten"
 
 
 @pytest.mark.parametrize(

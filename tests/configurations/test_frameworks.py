@@ -273,6 +273,33 @@ def test_verls_outcomes(given: dict[str, Value], expected: str) -> None:
     assert running.outcome(verl.migrate(settings(**given))) == expected
 
 
+VERLS: dict[str, tuple[Value, bool]] = {  # each key of a role's fsdp_config, and whether it stays
+    "wrap_policy.transformer_layer_cls_to_wrap": ("Block", True),
+    "wrap_policy.min_num_params": (0, True),
+    "fsdp_size": (-1, True),
+    "reshard_after_forward": (True, True),
+    "param_offload": (False, True),
+    "optimizer_offload": (False, True),
+    "offload_policy": (False, True),
+    "model_dtype": ("fp32", True),
+    "forward_prefetch": (False, False),
+    "use_orig_params": (False, False),
+}
+
+
+@pytest.mark.parametrize("key", VERLS)
+@pytest.mark.parametrize("role", verl.ROLES)
+def test_each_key_of_verl_under_each_role(role: str, key: str) -> None:
+    value, stays = VERLS[key]
+    name, strategy = f"{verl.ROLES[role]}.{key}", f"{role}.strategy"
+    given = settings(**{strategy: "fsdp", name: value})
+    expected = {strategy: "fsdp2", **({name: value} if stays else {})}
+    changes = verl.migrate(given)
+    after = made(given, changes)
+    assert {n: v for n, v in after.items() if n in {strategy, name}} == expected
+    assert running.outcome(changes) == "review"
+
+
 def test_verls_reference_follows_the_actor() -> None:
     name = "actor_rollout_ref.ref.strategy"
     follows = Setting(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from dataclasses import fields
 from functools import partial
 from typing import Any
 
@@ -207,3 +208,32 @@ def test_accelerates_precision_casts_buffers_under_version_1() -> None:
     result, _ = migrate({"a.py": source})
     assert [d.outcome for d in result.decisions] == [Outcome.REVIEW]
     assert "casts buffers" in result.decisions[0].help
+
+
+def test_the_fields_are_those_of_the_plugin() -> None:
+    from accelerate import FullyShardedDataParallelPlugin
+
+    assert {
+        each.name for each in fields(FullyShardedDataParallelPlugin)
+    } == accelerate_plugin.FIELDS
+
+
+@pytest.mark.parametrize("version", [{}, {"fsdp_version": 2, "reshard_after_forward": True}])
+@pytest.mark.parametrize(
+    ("name", "meant"),
+    [
+        ("transformer_layer_cls_to_wrap", "it is called transformer_cls_names_to_wrap"),
+        ("fsdp_transformer_layer_cls_to_wrap", "it is called transformer_cls_names_to_wrap"),
+        ("mixed_precision", "it is called mixed_precision_policy"),
+        ("fsdp_offload_params", "it is called cpu_offload"),
+        ("fsdp_state_dict_type", "it is called state_dict_type"),
+        ("wrap_everything", "remove it"),
+    ],
+)
+def test_a_field_that_there_is_not_is_named(version: dict[str, Any], name: str, meant: str) -> None:
+    with pytest.raises(TypeError):
+        plugin({}, **version, **{name: "x"})
+    settings = {n: Setting(n, v) for n, v in {**version, name: "x"}.items()}
+    (change,) = [c for c in accelerate_plugin.migrate(settings) if c.outcome is Outcome.LEFT]
+    assert (change.old, change.help) == (name, meant)
+    assert name in change.message

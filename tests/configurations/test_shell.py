@@ -369,3 +369,83 @@ def test_mixed_precision_among_the_flags_is_for_review(flag: str, told: int) -> 
         [flag.split(maxsplit=1)[0].strip("-")] * told
     )
     assert write_one(written.text, "a.sh", None).found == []
+
+
+CONFIG = "distributed_type: FSDP\nfsdp_config:\n  fsdp_sharding_strategy: FULL_SHARD\n"
+NEW_CONFIG = (
+    "distributed_type: FSDP\nfsdp_config:\n  fsdp_reshard_after_forward: true\n  fsdp_version: 2\n"
+)
+
+
+def read_by(start: str, name: str, flags: str = OLD) -> dict[str, str]:
+    """A script that has a configuration's name from a variable, and the configuration."""
+    script = f"{start}{LAUNCH} --config_file {name} {flags} a.py\n"
+    return {"conf/c.yaml": CONFIG, "scripts/a.sh": script}
+
+
+@pytest.mark.parametrize(
+    ("start", "name"),
+    [
+        ("C=conf/c.yaml\n", "$C"),
+        ("export C='conf/c.yaml'\n", '"${C}"'),
+        ("N=c\n", "conf/$N.yaml"),
+        ("D=conf\nN=c\n", "${D}/${N}.yaml"),
+    ],
+)
+def test_a_configuration_that_one_plain_assignment_names_is_known(start: str, name: str) -> None:
+    written = write(read_by(start, name))
+    assert written.after["conf/c.yaml"] == NEW_CONFIG
+    assert written.after["scripts/a.sh"] == f"{start}{LAUNCH} --config_file {name} {NEW} a.py\n"
+
+
+@pytest.mark.parametrize(
+    ("start", "name"),
+    [
+        ("", "$C"),
+        ("", "conf/$1.yaml"),
+        ("", "$(dirname $0)/c.yaml"),
+        ("C=${1:-conf/c.yaml}\n", "$C"),
+        ("C=conf/c.yaml\nif a; then\n  C=conf/d.yaml\nfi\n", "$C"),
+        ("if a; then\n  C=conf/c.yaml\nfi\n", "$C"),
+        ("C=conf/c.yaml\nread C\n", "${C}"),
+    ],
+)
+def test_a_variable_in_the_command_holds_both(start: str, name: str) -> None:
+    files = read_by(start, name)
+    written = write(files)
+    assert {path: unmarked(text) for path, text in written.after.items()} == files
+    assert written.outcomes() == {Outcome.LEFT}
+    line = 1 + start.count("\n")
+    assert any(f"which configuration scripts/a.sh:{line} reads" in f.message for f in written.found)
+
+
+def test_a_file_that_the_name_does_not_fit_is_another_run() -> None:
+    files = {**read_by("", "conf/$N/c.yaml"), "conf/x/c.yaml": CONFIG}
+    written = write(files)
+    assert written.after["conf/c.yaml"] == NEW_CONFIG
+    assert unmarked(written.after["conf/x/c.yaml"]) == CONFIG
+    assert unmarked(written.after["scripts/a.sh"]) == files["scripts/a.sh"]
+
+
+def test_a_command_of_version_2_holds_no_file() -> None:
+    files = read_by("", "$C", "--fsdp_version 2")
+    written = write(files)
+    assert written.after["conf/c.yaml"] == NEW_CONFIG
+    assert written.after["scripts/a.sh"] == files["scripts/a.sh"]
+
+
+@pytest.mark.parametrize(
+    ("inside", "flag", "held", "cause"),
+    [
+        ("NO_SHARD", "FULL_SHARD", "scripts/a.sh", "conf/c.yaml:3"),
+        ("FULL_SHARD", "$S", "conf/c.yaml", "scripts/a.sh:1"),
+    ],
+)
+def test_what_waits_names_what_holds_it(inside: str, flag: str, held: str, cause: str) -> None:
+    files = read_by("", "conf/c.yaml", f"--fsdp_sharding_strategy {flag} --fsdp_use_orig_params 1")
+    files["conf/c.yaml"] = CONFIG.replace("FULL_SHARD", inside) + "  fsdp_use_orig_params: true\n"
+    written = write(files)
+    assert {path: unmarked(text) for path, text in written.after.items()} == files
+    waits = [f.message for f in written.found if f.display == held or f.held]
+    assert waits
+    assert any(cause in message for message in waits)

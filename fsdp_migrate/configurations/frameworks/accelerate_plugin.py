@@ -35,6 +35,23 @@ WRAP = "auto_wrap_policy"
 INITIAL = "param_init_fn"
 DEAD = ("backward_prefetch", "forward_prefetch", "limit_all_gathers", "use_orig_params")
 
+OTHERS = frozenset({
+    "activation_checkpointing", "activation_checkpointing_offload", "cpu_offload",
+    "ignored_modules", "min_num_params", "mixed_precision_policy", "optim_state_dict_config",
+    "state_dict_config",
+    "transformer_cls_names_to_wrap",
+})  # fmt: skip
+FIELDS = OTHERS | {VERSION, STRATEGY, RESHARD, STATE, LOADING, SYNC, WRAP, INITIAL, *DEAD}
+MEANT = {  # names of files, of torch and of transformers
+    "transformer_layer_cls_to_wrap": "transformer_cls_names_to_wrap",
+    "mixed_precision": "mixed_precision_policy",
+    "mp_policy": "mixed_precision_policy",
+    "offload_params": "cpu_offload",
+    "offload_policy": "cpu_offload",
+    "backward_prefetch_policy": "backward_prefetch",
+    "version": VERSION,
+}
+
 TO_DDP = "Accelerator() without an fsdp_plugin, under `accelerate launch --multi_gpu`, is DDP"
 TO_OTHER_STATE = (
     "load the old checkpoint once with version 1 and save it as FULL_STATE_DICT, then write "
@@ -71,6 +88,7 @@ def migrate(settings: Settings, installed: tuple[int, ...] = ()) -> list[Change]
         message = "accelerate before 1.6 has no version 2"
         return [left(message, VERSION if VERSION in settings else "", help="raise accelerate")]
     first = [to_version_2(settings, VERSION)] if now == 1 else []
+    first += [_no_field(name) for name in settings if name not in FIELDS]
     weights = _weights(settings) if now == 1 else dropped(settings, SYNC)
     return [
         *first,
@@ -89,6 +107,14 @@ def is_version_2(settings: Settings) -> bool:
         return not settings[VERSION].unknown and version(settings, VERSION) == 2
     reshard = settings.get(RESHARD)
     return reshard is not None and isinstance(reshard.value, bool)
+
+
+def _no_field(name: str) -> Change:
+    """An argument that the plugin has in no release: it stops at it."""
+    bare = name.removeprefix("fsdp_")
+    meant = MEANT.get(bare, bare if bare in FIELDS else "")
+    help = f"it is called {meant}" if meant else "remove it"
+    return left(f"accelerate's plugin has no {name}, and stops at it", name, help=help)
 
 
 def _said(reshard: bool) -> str:

@@ -1,0 +1,63 @@
+"""The releases of frameworks that a project pins, in requirements and where it installs them."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from fsdp_migrate.discovery import pins
+
+INSTALL = "pip install torch==2.1 accelerate==0.24.1"
+CELL = {"cell_type": "code", "source": ["!pip install \\\n", "  accelerate==0.24.1\n"]}
+PINNED = {
+    "requirements.txt": "torch==2.1\naccelerate==0.24.1\n",
+    "install.sh": f"#!/bin/bash\nset -e\n{INSTALL}\n",
+    "scripts/setup.sh": "pip3 install \\\n    torch==2.1 \\\n    accelerate[all]==0.24.1  # why\n",
+    "Dockerfile": f"FROM a\nRUN apt-get update && python -m {INSTALL} --no-cache-dir\n",
+    "docker/Dockerfile.gpu": "RUN uv pip install 'accelerate==0.24.1'\n",
+    ".github/workflows/a.yml": f"jobs:\n  a:\n    steps:\n      - run: {INSTALL}\n",
+    "Makefile": f"install:\n\t{INSTALL}\n",
+    "environment.yml": "dependencies:\n  - python=3.10\n  - accelerate=0.24.1\n",
+    "a.ipynb": json.dumps({"cells": [{"source": [f"!{INSTALL}\n", "import torch"]}]}, indent=1),
+    "b.ipynb": json.dumps({"cells": [CELL]}, indent=1),
+}
+SAYS_NOTHING = {
+    "install.sh": "# pip install accelerate==0.24.1\npip install accelerate>=0.24.1\n",
+    "run.sh": "echo accelerate==0.24.1\n",
+    "other.sh": "pip install my-accelerate==0.24.1 accelerate-more==1.0 accelerate==$V\n",
+    "later.sh": "pip install torch==2.1  # accelerate==0.24.1\n",
+    "long.sh": "pip " * 200_000 + INSTALL,
+    "any.sh": "pip install accelerate==0.24.*\n",
+}
+
+
+def lay(top: Path, files: dict[str, str]) -> Path:
+    for name, text in files.items():
+        path = top / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    return top / "conf" / "c.yaml"
+
+
+@pytest.mark.parametrize("name", PINNED)
+def test_a_release_is_pinned_where_it_is_installed(tmp_path: Path, name: str) -> None:
+    path = lay(tmp_path, {name: PINNED[name]})
+    assert pins.pinned("accelerate", path, tmp_path) == (0, 24, 1)
+
+
+@pytest.mark.parametrize("name", SAYS_NOTHING)
+def test_what_is_no_pin_says_nothing(tmp_path: Path, name: str) -> None:
+    path = lay(tmp_path, {name: SAYS_NOTHING[name]})
+    assert pins.pinned("accelerate", path, tmp_path) == ()
+
+
+def test_pins_that_differ_say_nothing(tmp_path: Path) -> None:
+    path = lay(tmp_path, {"a.sh": INSTALL, "requirements.txt": "accelerate==1.4.0\n"})
+    assert pins.pinned("accelerate", path, tmp_path) == ()
+
+
+def test_the_nearest_counts(tmp_path: Path) -> None:
+    path = lay(tmp_path, {"a.sh": INSTALL, "conf/install.sh": "pip install accelerate==1.4.0\n"})
+    assert pins.pinned("accelerate", path, tmp_path) == (1, 4, 0)
