@@ -9,6 +9,8 @@ from fsdp_migrate.analysis.flow import access_path
 from fsdp_migrate.analysis.module import Module
 from fsdp_migrate.analysis.values import Class, Made
 from fsdp_migrate.families.checkpoints import pretrained, state_dict_settings
+from fsdp_migrate.families.names import own_wrappers
+from fsdp_migrate.families.names.key_prefixes import PART
 from fsdp_migrate.families.wrapping.gathered import is_gathered
 from fsdp_migrate.fsdp1 import inner_questions, unwrapping
 from fsdp_migrate.fsdp1.site import Site
@@ -61,7 +63,15 @@ def decide_inner_module(site: Site, study: Study) -> Decision:
     if unwrapping.comes_back(site.attribute, site.module, study.tracer):
         return _of_recursion(site, found.constructors or study.every_constructor, study)
     # Nothing but FSDP1's wrapper has that attribute: where the line runs, it is one.
-    only_fsdp1s = site.attribute.attr == "_fsdp_wrapped_module" and bool(study.constructors)
+    only_fsdp1s = site.attribute.attr == PART and bool(study.constructors)
+    if only_fsdp1s and not found.certain and study.cache(own_wrappers.hold_modules):
+        return study.kept_as_is(
+            site,
+            RULE,
+            "kept: a class of the project's own has this attribute",
+            models=study.every_constructor,
+            review="an FSDP2 model has no inner module, unlike the project's class",
+        )
     if not found.certain and not (only_fsdp1s and not states):
         return _unwrap_any(site, found.constructors, study)
     models = found.constructors or study.every_constructor

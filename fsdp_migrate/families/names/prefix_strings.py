@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import TypeGuard
 
 from fsdp_migrate.analysis.flow import access_path
-from fsdp_migrate.families.names import key_prefixes, model_names
+from fsdp_migrate.families.names import key_prefixes, model_names, own_wrappers
 from fsdp_migrate.fsdp1.site import Site
 from fsdp_migrate.planning.context import Study
 from fsdp_migrate.planning.edits import code, join
@@ -41,6 +41,9 @@ def decide_clean_tensor_name(site: Site, study: Study) -> Decision:
 def decide_prefix_string(site: Site, study: Study) -> Decision:
     models = study.every_constructor
     removal = key_prefixes.removal(site.string, site.module)
+    own = study.cache(own_wrappers.hold_modules)
+    if models and own:
+        return _of_own_wrappers(site, study, removes=removal is not None)
     if removal is not None:
         return _removed(removal, site, study)
     asked = key_prefixes.question_before_removal(site.string, site.module)
@@ -106,6 +109,17 @@ def decide_prefix_string(site: Site, study: Study) -> Decision:
         "write it without that part where it is for names of a model; what FSDP1 saved keeps it",
         models=models,
         quiet=True,
+    )
+
+
+def _of_own_wrappers(site: Site, study: Study, *, removes: bool) -> Decision:
+    """What is done for the names of a class of the project's own, which keep the part."""
+    return study.kept_as_is(
+        site,
+        RULE,
+        "kept: a class of the project's own has it in its names",
+        models=study.every_constructor,
+        review="" if removes else "FSDP2 gives names without this part, unlike the project's class",
     )
 
 
