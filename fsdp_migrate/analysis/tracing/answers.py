@@ -54,7 +54,6 @@ class Answers:
         self._first: dict[Question, Question] = {}  # and for which
         self._valid: set[Question] = set()  # those of which nothing changed that they asked for
         self._readers: dict[Question, set[Question]] = defaultdict(set)
-        self._reads: dict[Question, dict[Question, Any]] = defaultdict(dict)  # and what they read
         self._how: dict[Question, tuple[Any, ast.AST, Module, Any]] = {}  # it is found
         self._times: dict[Question, int] = {}  # that a question was looked at
         self._seen: dict[Question, Any] = {}  # in its later rounds
@@ -83,37 +82,43 @@ class Answers:
         if key in self._open or key in self._valid:
             self._lowest = min(self._lowest, self._depth(key))
             return self._read(key, self._found.get(key, gather()))
-        depth, before = len(self._open), len(self._closed)
+        depth = len(self._open)
         if depth == 0:
             self._begin()
         if depth > MAX_DEPTH:
             self._lowest = _CUT  # what is known by now is not all there is
         if depth > MAX_DEPTH or self._spent:
             return frozenset({_too_long(node, module)}) if gather is frozenset else gather()
+        self._how[key] = find, node, module, gather
+        result = self._answer(key)
+        return result if key in self.final or not self._path else self._read(key, result)
+
+    def _answer(self, key: Question) -> Any:
+        """Open a question, and answer it."""
+        depth, before = len(self._open), len(self._closed)
+        # One that was closed waits for the same as before, whatever it asks for now: what it rests
+        # on may be among those that were closed with it, and look again later.
+        waits = self._depth(key) if key in self._first else _NONE
         self._open[key] = depth
         self._path.append(key)
         lowest, self._lowest = self._lowest, _NONE
         blank, self._blank = self._blank, False
-        self._how[key] = find, node, module, gather
         try:
-            result = self._settle(key)
+            result = self._settle(key, waits)
         except BaseException:
             self._forget([key, *self._taken(before)])
             raise
         finally:
             del self._open[key]
             self._path.pop()
-        inner, self._lowest, self._blank = self._lowest, min(lowest, self._lowest), blank
-        if inner >= depth:  # answered for good
-            self._lowest = lowest
-            return result
-        return self._read(key, result) if self._path else result
+        # What is answered for good rests on nothing that is open.
+        self._lowest = lowest if self._lowest >= depth else min(lowest, self._lowest)
+        self._blank = blank
+        return result
 
     def _read(self, key: Question, found: Any) -> Any:
         """Note who was told what is found of a question so far."""
-        reader = self._path[-1]
-        self._readers[key].add(reader)
-        self._reads[reader].setdefault(key, found)
+        self._readers[key].add(self._path[-1])
         self._blank = self._blank or not found
         return found
 
@@ -136,55 +141,66 @@ class Answers:
         if sys.getrecursionlimit() < RECURSION_LIMIT:
             sys.setrecursionlimit(RECURSION_LIMIT)
 
-    def _settle(self, key: Question) -> Any:
+    def _settle(self, key: Question, lowest: int) -> Any:
         """The answer to an open question: for good, unless one that was opened earlier goes in."""
         _, node, module, gather = self._how[key]
-        too_long = _too_long(node, module)
         depth, before = self._open[key], len(self._closed)
         again, stays = self._again, self._stays
         while True:
             result = self._look(key)
-            is_alone = self._times.get(key) == 1 and len(self._closed) == before
-            if self._lowest == _NONE and is_alone and not self._spent:  # as most
+            lowest = self._lowest = min(lowest, self._lowest)
+            is_alone = self._times[key] == 1 and len(self._closed) == before
+            if lowest == _NONE and is_alone and not self._spent:  # as most
                 self.final[key] = result
                 self._valid.discard(key)
-                for known in (self._how, self._found, self._times, self._reads):
+                for known in (self._how, self._found, self._times):
                     del known[key]
                 return result
-            if self._lowest == _CUT:
+            while depth <= lowest and self._look_again(before):
+                lowest = self._lowest = min(lowest, self._lowest)
+            if lowest == _CUT:
                 self._forget([key, *self._taken(before)])
                 if depth == 0:
                     is_sure = gather is not frozenset or any(isinstance(v, Unknown) for v in result)
-                    result = self.final[key] = result if is_sure else result | {too_long}
+                    more = NOTHING if is_sure else {_too_long(node, module)}
+                    result = self.final[key] = result if is_sure else result | more
                 return result
             if key not in self._valid and not self._spent:
                 continue
-            if self._lowest < depth:
+            if lowest < depth:
                 self._closed.append(key)
-                self._first[key] = self._path[self._lowest]
+                self._first[key] = self._path[lowest]
                 return result
             circle = dict.fromkeys([key, *self._taken(before)])
-            if not self._spent and self._release(circle) and key not in self._valid:
+            if not self._spent and self._release(circle):
                 self._closed += [each for each in circle if each is not key]
                 continue
-            more = {too_long} if self._spent else NOTHING
+            more = {_too_long(node, module)} if self._spent else NOTHING
             for each in circle:
-                if each not in self.final and (each in self._valid or self._spent):
+                if each in self._found and (each in self._valid or self._spent):
                     found = self._found[each]
                     self.final[each] = found | more if isinstance(found, frozenset) else found
             self._forget(circle)
             self._again, self._stays, self._spent = again, stays, False
             return self.final[key]
 
+    def _look_again(self, before: int) -> bool:
+        """Answer those again that were closed after so many others, and of which something changed
+        that they asked for; whether there were any."""
+        closed = self._closed[before:]
+        changed = [each for each in closed if each not in self._valid and each in self._how]
+        for each in changed:
+            if each not in self._valid and each in self._how and not self._spent:
+                self._answer(each)
+        return bool(changed) and not self._spent
+
     def _look(self, key: Question) -> Any:
         """What is found for an open question by what is known now."""
-        self._valid.add(key)
         self._lowest, self._blank = _NONE, False
-        if key in self._found and not self._is_told_other(key):
+        if key in self._valid:
             return self._found[key]
-        self._reads[key] = {}
+        self._valid.add(key)
         self._waiting.discard(key)
-        self._lowest, self._blank = _NONE, False
         find, _, _, gather = self._how[key]
         result, before = gather(find()), self._found.get(key, gather())
         times = self._times[key] = self._times.get(key, 0) + 1
@@ -210,32 +226,14 @@ class Answers:
                 self._found[key] = seen
                 self._ask_again(key)
 
-    def _is_told_other(self, key: Question) -> bool:
-        """Whether something that a question asked has another answer since."""
-        reads = list(self._reads[key].items())
-        return not reads or any(self._now(each) is not found for each, found in reads)
-
-    def _now(self, key: Question) -> Any:
-        """The answer to a question that was asked before."""
-        if key in self.final:
-            return self.final[key]
-        return self.ask(key, *self._how[key]) if key in self._how else None
-
     def _ask_again(self, key: Question) -> None:
-        """Have all look again that rest on a question."""
-        changed = [key]
-        while changed:
-            readers = self._valid.intersection(self._readers.pop(changed.pop(), ()))
-            self._valid -= readers
-            changed += readers
+        """Have all look again that asked for a question."""
+        self._valid -= self._readers.pop(key, set())
 
     def _release(self, circle: Iterable[Question]) -> bool:
         """Whether some of a circle waited to say that there is nothing: now they may."""
         waiting = self._waiting.intersection(circle) - self._released
-        for each in waiting:
-            self._valid.discard(each)
-            self._reads[each] = {}  # it must look again, whatever it read
-            self._ask_again(each)
+        self._valid -= waiting  # they must look again, whatever they read
         self._released |= waiting
         return bool(waiting)
 
@@ -251,7 +249,6 @@ class Answers:
             self._found.pop(each, None)
             self._first.pop(each, None)
             self._readers.pop(each, None)
-            self._reads.pop(each, None)
             self._how.pop(each, None)
             self._times.pop(each, None)
             self._seen.pop(each, None)
