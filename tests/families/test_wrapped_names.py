@@ -111,3 +111,35 @@ def test_it_is_plain_before_and_by_other_names(before: str, wrap: str, after: st
     assert "TODO" not in text
     for line in (before, after):
         assert line in text
+
+
+ATTRIBUTES = """\
+import torch
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+
+class Trainer:
+    def __init__(self, net, path):
+        self.net = net
+        {before}
+        self.{model} = FSDP(self.net)
+
+    def load(self, path):
+        self.net.load_state_dict(torch.load(path))
+
+
+Trainer(torch.nn.Linear(2, 2), "last.pt").load("last.pt")
+"""
+LOADED = "self.net.load_state_dict(torch.load(path))\n"
+
+
+def test_an_attribute_that_is_the_model_afterwards_is_no_earlier_name() -> None:
+    text = _migrated(ATTRIBUTES.format(before="pass", model="net"))
+    assert LOADED not in text
+
+
+def test_a_method_that_runs_above_the_wrap_alone_has_a_plain_module() -> None:
+    program = ATTRIBUTES.format(before="self.load(path)", model="model")
+    text = _migrated(program.replace('.load("last.pt")\n', "\n"))
+    assert "TODO" not in text
+    assert LOADED in text

@@ -80,6 +80,7 @@ class Tracer:
         self._unbound = Unbound()
         self._names = Names(self, self._containers, sequences, self._branches)
         self._attributes = attributes(self, answers, index, classes, self._names)
+        self.moment = self._attributes.order.moment
         graph = CallGraph(self, index, classes, self._attributes, answers)
         registries = Registries(self, index, classes)
         self._calls = calls(self, graph, registries, self._branches, self._containers)

@@ -103,6 +103,6 @@ def wrapper_of(node: ast.expr, study: Study, module: Module) -> ast.expr | None:
     for constructor in study.constructors.values():
         if constructor.module is module and constructor.has_module and not constructor.keeps_class:
             same = access_path(constructor.wrapped) == path
-            if same and is_wrapped_before(node, constructor.call, path, module):
+            if same and is_wrapped_before(node, constructor.call, path, module, study):
                 return constructor.call
     return None

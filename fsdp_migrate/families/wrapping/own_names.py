@@ -37,7 +37,7 @@ def wrapped_by_now(
         constructor
         for call in known.get((module, path), ())
         for constructor in _made_by(call, module, study)
-        if is_wrapped_before(node, call, path, module)
+        if is_wrapped_before(node, call, path, module, study)
         and not study.narrowing.is_never_met(call, module, node, module)
     }
     if found or not depth or not isinstance(node, ast.Name):
@@ -48,7 +48,9 @@ def wrapped_by_now(
     return frozenset(found)
 
 
-def is_wrapped_before(node: ast.expr, call: ast.Call, path: str, module: Module) -> bool:
+def is_wrapped_before(
+    node: ast.expr, call: ast.Call, path: str, module: Module, study: Study
+) -> bool:
     """Whether ``node`` is what a call above was given, at ``path``: of the same definitions, or an
     attribute that a method of the same class wraps first of all."""
     here, there = enclosing_function(module, node), enclosing_function(module, call)
@@ -61,7 +63,19 @@ def is_wrapped_before(node: ast.expr, call: ast.Call, path: str, module: Module)
     owner, other = class_of(node, module), class_of(call, module)
     if not path.startswith("self.") or owner is None or other is None:
         return False
-    return owner.node is other.node and getattr(there, "name", "") == "__init__"
+    if _is_given_back(call, path, module):
+        return False  # self.net = FSDP(self.net): what the name is later is the model itself
+    if owner.node is not other.node or getattr(there, "name", "") != "__init__":
+        return False
+    moment = study.tracer.moment(node, module)  # a method that runs above the wrap alone
+    return moment is None or not moment.precedes(module.table.statement(call), module)
+
+
+def _is_given_back(call: ast.Call, path: str, module: Module) -> bool:
+    """Whether what a call gives takes the place of what it was given."""
+    statement = module.table.statement(call)
+    targets = statement.targets if isinstance(statement, ast.Assign) else []
+    return path in map(access_path, targets)
 
 
 def _wraps_by_name(study: Study) -> dict[tuple[Module, str], list[ast.Call]]:
