@@ -1,6 +1,10 @@
 """Let FSDP2 look into dataclasses that a model is given or returns, before torch 2.12."""
 
-from fsdp_migrate.families.modules import dataclass_nodes, dataclass_registration
+from fsdp_migrate.families.modules import (
+    changed_inputs,
+    dataclass_nodes,
+    dataclass_registration,
+)
 from fsdp_migrate.fsdp1.site import Site
 from fsdp_migrate.planning.context import Study
 from fsdp_migrate.planning.edits import code
@@ -10,9 +14,10 @@ from fsdp_migrate.planning.rule import Finder, Rule
 RULE = Rule(
     code="FSDP421",
     name="dataclasses",
-    handles=("dataclass of a model",),
+    handles=("dataclass of a model", "list that a unit fills"),
     finders=(
         Finder(250, in_project=lambda s: (d.site for d in dataclass_nodes.find_dataclasses(s))),
+        Finder(251, in_project=changed_inputs.find_changed_inputs),
     ),
 )
 
@@ -23,7 +28,19 @@ BY_HAND = (
 )
 
 
+FILLED = (
+    "a unit fills what it is given here, and fully_shard gives it a copy of a list or dictionary "
+    "where a gradient is recorded or inputs are cast, which nobody sees: return it, or hand over "
+    "an object that holds it"
+)
+
+
 def decide(site: Site, study: Study) -> Decision:
+    if site.construct == changed_inputs.CHANGED:
+        models = changed_inputs.models_of(site, study)
+        return study.kept_as_is(
+            site, RULE.code, "kept: a copy is filled", models=models, review=FILLED
+        )
     found = [d for d in dataclass_nodes.find_dataclasses(study) if d.site is site]
     models = found[0].constructors(study)
     name = found[0].cls.node.name

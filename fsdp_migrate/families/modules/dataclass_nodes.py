@@ -77,6 +77,13 @@ def _find(study: Study) -> list[Found]:
     return list(found.values())
 
 
+def units_and_roots(
+    constructor: Constructor, study: Study
+) -> list[tuple[list[Class], list[Class]]]:
+    """The classes that a constructor's models may be of, and those of the units in them."""
+    return [_units(constructor, wrapped, study) for wrapped in _wraps(constructor, study)]
+
+
 def _wraps(constructor: Constructor, study: Study) -> list[Wrapped]:
     if constructor.is_context:
         return []  # the calls of wrap() in it have arguments of their own

@@ -1,0 +1,159 @@
+"""Lists and dictionaries that the ``forward`` of a unit is given, and puts something into.
+
+FSDP2 takes the inputs of a unit apart, to know when their gradients are there, and puts them
+together again, so that ``seen.append(x)`` fills a copy that nobody sees. FSDP1 gave a unit the
+caller's own. Measured on torch 2.13, on two ranks: of two blocks one was in the list under a
+gradient, and none with mixed precision, which casts the inputs.
+"""
+
+from __future__ import annotations
+
+import ast
+import itertools
+from collections.abc import Iterator
+
+from fsdp_migrate.analysis.module import Module
+from fsdp_migrate.analysis.values import Class, Display, Function
+from fsdp_migrate.families.modules.dataclass_nodes import units_and_roots
+from fsdp_migrate.families.wrapping import enclosing_models
+from fsdp_migrate.fsdp1.construct import Construct
+from fsdp_migrate.fsdp1.site import Site
+from fsdp_migrate.planning.context import Study
+from fsdp_migrate.planning.model import Constructor
+from fsdp_migrate.syntax.expressions import names_in
+from fsdp_migrate.syntax.trees import walk
+
+CHANGED = Construct.parse("list that a unit fills")
+FORWARD = "forward"
+# What lists and dictionaries have, and no tensor.
+FILLING = frozenset({"append", "extend", "insert", "setdefault", "popitem"})
+# What tensors and other objects have as well: it must be a list or a dictionary by its looks.
+ALSO_OTHERS = frozenset({"update", "pop", "clear", "add", "remove"})
+CONTAINERS = frozenset(
+    {"list", "dict", "set", "List", "Dict", "Set", "Any", "object", "MutableSequence", "Sequence"}
+    | {"MutableMapping", "Mapping", "defaultdict", "OrderedDict", "deque"}
+)
+DEEPEST = 2  # functions that a forward hands it on to
+Method = ast.FunctionDef | ast.AsyncFunctionDef
+
+
+def find_changed_inputs(study: Study) -> Iterator[Site]:
+    """A site for each place where a unit fills what it is given."""
+    found: set[ast.AST] = set()
+    for module, place in _places(study):
+        if place not in found and module in study.project.modules:
+            found.add(place)
+            yield Site(CHANGED, module, place, place)
+
+
+def models_of(site: Site, study: Study) -> frozenset[Constructor]:
+    """The constructors of the models that have such a unit."""
+    return frozenset(c for c in study.constructors.values() if site.node in _of(c, study))
+
+
+def _places(study: Study) -> Iterator[tuple[Module, ast.expr]]:
+    for constructor in study.constructors.values():
+        yield from ((module, place) for place, module in _of(constructor, study).items())
+
+
+def _of(constructor: Constructor, study: Study) -> dict[ast.expr, Module]:
+    known = study.cache(_known)
+    if constructor not in known:
+        known[constructor] = {
+            place: module
+            for cls in _units(constructor, study)
+            for place, module in _filled(cls, study)
+        }
+    return known[constructor]
+
+
+def _known(study: Study) -> dict[Constructor, dict[ast.expr, Module]]:
+    return {}
+
+
+def _units(constructor: Constructor, study: Study) -> Iterator[Class]:
+    """The classes of units that are no root: FSDP1 made a copy of what a root is given as well."""
+    for roots, parts in units_and_roots(constructor, study):
+        yield from parts
+        if roots and enclosing_models.role(constructor, study) is not enclosing_models.Role.ROOT:
+            yield from roots
+
+
+def _filled(cls: Class, study: Study) -> Iterator[tuple[ast.expr, Module]]:
+    for base in study.tracer.lineage(cls):
+        for each in base.node.body:
+            if isinstance(each, ast.FunctionDef) and each.name == FORWARD:
+                arguments = [*each.args.posonlyargs, *each.args.args, *each.args.kwonlyargs][1:]
+                places = (
+                    place
+                    for argument in arguments
+                    for place in _in_function(argument, each, base.module, study, DEEPEST)
+                )
+                yield from itertools.islice(places, 1)  # the first says it for all
+                return
+
+
+def _in_function(
+    argument: ast.arg, function: Method, module: Module, study: Study, depth: int
+) -> Iterator[tuple[ast.expr, Module]]:
+    """Where a function puts something into what it is given, unless it gives it back."""
+    name = argument.arg
+    nodes = [n for n in walk(function) if isinstance(n, ast.expr)]
+    uses = [n for n in nodes if isinstance(n, ast.Name) and n.id == name]
+    returned = (n for n in walk(function) if isinstance(n, ast.Return) and n.value is not None)
+    stored = any(isinstance(n.ctx, ast.Store) for n in uses)
+    if stored or any(name in names_in(n) for n in returned):
+        return
+    for use in uses:
+        parent = module.table.parents[use]
+        if isinstance(parent, ast.keyword):
+            parent = module.table.parents[parent]
+        if _fills(use, parent, argument, module, study):
+            yield use, module
+        elif isinstance(parent, ast.Call) and use is not parent.func and depth:
+            for value in study.values(parent.func, module):
+                node = value.node
+                if isinstance(value, Function) and isinstance(node, ast.FunctionDef):
+                    yield from _handed(use, parent, value, study, depth - 1)
+
+
+def _handed(
+    given: ast.Name, call: ast.Call, value: Function, study: Study, depth: int
+) -> Iterator[tuple[ast.expr, Module]]:
+    node = value.node
+    assert isinstance(node, ast.FunctionDef)
+    bound = value.owner is not None
+    for each in (*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs):
+        if study.tracer.argument(call, node, each.arg, bound=bound) is given:
+            yield from _in_function(each, node, value.module, study, depth)
+
+
+def _fills(use: ast.Name, parent: ast.AST, argument: ast.arg, module: Module, study: Study) -> bool:
+    table = module.table
+    match parent:
+        case ast.Attribute(attr=attr) if attr in FILLING | ALSO_OTHERS:
+            call = table.parents[parent]
+            if not isinstance(call, ast.Call) or call.func is not parent:
+                return False
+            if attr in FILLING and argument.annotation is None:
+                return not _is_object(use, module, study)
+            return _looks_like_one(use, argument, module, study)
+        case ast.Subscript(value=value, slice=key, ctx=ast.Store() | ast.Del()) if value is use:
+            is_text = isinstance(key, ast.Constant) and isinstance(key.value, str)
+            return is_text or _looks_like_one(use, argument, module, study)
+    return False
+
+
+def _is_object(use: ast.Name, module: Module, study: Study) -> bool:
+    """Whether it is an object of a class, which FSDP2 hands on as it is."""
+    return any(isinstance(getattr(v, "callee", None), Class) for v in study.values(use, module))
+
+
+def _looks_like_one(use: ast.Name, argument: ast.arg, module: Module, study: Study) -> bool:
+    """Whether it is a list or a dictionary by its annotation, or by what callers give."""
+    if argument.annotation is not None:
+        return not CONTAINERS.isdisjoint(names_in(argument.annotation))
+    return any(
+        isinstance(v, Display) and not isinstance(v.node, ast.Tuple)
+        for v in study.values(use, module)
+    )
