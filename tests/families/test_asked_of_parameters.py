@@ -100,7 +100,7 @@ NEITHER = {
     "a whole one": "print(model.head.weight.full_tensor().std())",
     "a function that tells them apart": "print([whole(p) for p in model.parameters()])",
     "a local copy": "w = model.head.weight.to_local()\nprint(w.numel(), w.shape, w.std())",
-    "something else's": "print(net.head.weight.shape if kind is None else size(torch.ones(2)))",
+    "something else's": "print(torch.nn.Linear(2, 2).weight.shape, size(torch.ones(2)))",
     "whole parameters": (
         "with FSDP.summon_full_params(model):\n    print(model.head.weight.numel())\n"
         "    print([size(p) for p in model.parameters()])"

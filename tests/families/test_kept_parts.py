@@ -44,7 +44,7 @@ def main(net):
 """
 WITH_OWN_PARAMETERS = IN_TUPLES.replace("FSDP(net)", "FSDP(net, use_orig_params=True)")
 ANOTHER_LIST = IN_TUPLES.replace("in self.kept:", "in self.others:")
-OF_A_PLAIN_MODEL = IN_TUPLES.replace("Layers(FSDP(net))", "FSDP(net), Layers(net)")
+OF_A_PLAIN_MODEL = IN_TUPLES.replace("Layers(FSDP(net))", "FSDP(net), Layers(net.teacher())")
 ANOTHER_CLASS = IN_TUPLES.replace("    def learn", "class Others:\n    def learn").replace(
     "Layers(FSDP(net))", "Layers(FSDP(net)), Others()"
 )

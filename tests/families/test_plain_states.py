@@ -66,7 +66,7 @@ def test_by_a_table_of_optimizers_too() -> None:
         {"made": "numpy.zeros(shape)"},
         {"taken": ".to_local()"},
         {"base": "Scheduler"},
-        {"model": "other"},
+        {"built": "Own(name.parameters())"},
     ],
 )
 def test_what_has_no_shape_or_no_sharded_parameters_is_not(given: dict[str, str]) -> None:
