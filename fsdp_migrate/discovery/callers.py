@@ -24,7 +24,8 @@ METHOD_CALL = re.compile(rb"\.(\w+)\(")
 BARE_CALL = re.compile(rb"(?<!\.)\b(\w+)\(")
 # What runs methods by names that it does not spell: ``getattr(callback, name)(self)``.
 GETTER = b"getattr"
-BY_TEXT = re.compile(rb"(?:(\w+)[ \t]*:?=[ \t]*)?\bgetattr\(([^()]*)\)(\(?)")
+BY_TEXT = re.compile(rb"getattr\(([^()]*)\)(\(?)")
+NAMED = re.compile(rb"(\w+)[ \t]*:?=[ \t]*\Z")
 CALLED, ARGUMENT = rb"\(", rb"[ \t\r\n]*[,)]"
 CALLEE = re.compile(rb"(\w+)$")
 LONGEST_CALL, LONGEST_NAME = 1_000, 100
@@ -90,10 +91,13 @@ class _File:
 
     @cached_property
     def calls_by_text(self) -> bool:
-        return any(
-            called or (variable in self.called_as_such and b'"' not in given)
-            for variable, given, called in BY_TEXT.findall(self.data)
-        )
+        for match in BY_TEXT.finditer(self.data):
+            named = NAMED.search(self.data, max(0, match.start() - LONGEST_NAME), match.start())
+            given, called = match.groups()
+            variable = named[1] if named is not None else None
+            if called or (variable in self.called_as_such and b'"' not in given):
+                return True
+        return False
 
     @cached_property
     def words(self) -> frozenset[bytes]:
