@@ -58,16 +58,16 @@ def _places(study: Study) -> Iterator[tuple[Module, ast.expr]]:
 
 def _of(constructor: Constructor, study: Study) -> dict[ast.expr, Module]:
     known = study.cache(_known)
-    if constructor not in known:
-        known[constructor] = {
+    if constructor.node not in known:
+        known[constructor.node] = {
             place: module
             for cls in _units(constructor, study)
             for place, module in _filled(cls, study)
         }
-    return known[constructor]
+    return known[constructor.node]
 
 
-def _known(study: Study) -> dict[Constructor, dict[ast.expr, Module]]:
+def _known(study: Study) -> dict[ast.AST, dict[ast.expr, Module]]:
     return {}
 
 
