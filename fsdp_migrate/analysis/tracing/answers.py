@@ -2,10 +2,11 @@
 
 Questions that ask one another are answered together, from the first of them that was asked: while
 one is open, it is taken for what is found of it so far, at first for nothing. Who has asked for it
-is noted, and looks again when more is found, and so do those who asked him; all others keep what
-they have. Once nothing changes any more, all are answered for good. (The circles are the strongly
-connected components of Tarjan, SIAM Journal on Computing 1(2), 1972; who looks again is told as in
-the top-down solver of Le Charlier and Van Hentenryck, 1992. It finds the least fixed point.)
+is noted, and looks again when more is found, and where he finds something else, those who asked
+him; all others keep what they have. Once nothing changes any more, all are answered for good. (The
+circles are the strongly connected components of Tarjan, SIAM Journal on Computing 1(2), 1972; who
+looks again is told as in the top-down solver of Le Charlier and Van Hentenryck, 1992. It finds the
+least fixed point.)
 
 That there is nothing is no answer while something is open still: it is said when all is found that
 does not rest on it. So it does not matter where a circle is entered, nor who asks first.
