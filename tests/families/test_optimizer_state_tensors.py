@@ -77,6 +77,9 @@ STATES = "for s in optimizer.state.values()"
 COUNTS = {
     "bytes": f"print(sum(t.numel() * t.element_size() {STATES} for t in s.values()))",
     "bytes of one": 'print([optimizer.state[p]["exp_avg_sq"].nbytes for p in model.parameters()])',
+    "in a list": f"print([[t][0].nbytes {STATES} for t in s.values()])",
+    "in a dictionary": f"print([{{'t': t}}['t'].nbytes {STATES} for t in s.values()])",
+    "or another": f"print([(t or other).nbytes {STATES} for t in s.values()])",
     "storages": f"print([t.untyped_storage().nbytes() {STATES} for t in s.values()])",
     "of torch": f'print(sum(torch.numel(s["exp_avg"]) {STATES}))',
     "by map": f'print(sum(map(torch.numel, [s["exp_avg"] {STATES}])))',

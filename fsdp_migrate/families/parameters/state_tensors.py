@@ -180,6 +180,13 @@ def _of_expression(place: _Place, study: Study) -> Iterator[_Source]:
             yield replace(place, node=inner, unpack=()), SAME
         case ast.Call(func=ast.Name(id="next"), args=[inner, *_]):
             yield replace(place, node=inner, unpack=()), SAME
+        case (
+            ast.Subscript(value=ast.List(elts=given) | ast.Tuple(elts=given))
+            | ast.Subscript(value=ast.Dict(values=given))
+            | ast.BoolOp(values=given)
+        ):  # [value][0]
+            for each in given:
+                yield replace(place, node=each), SAME
         case ast.Subscript(value=inner, slice=key):
             yield from _taken(place, inner, key)
         case ast.Call(func=ast.Attribute(value=inner, attr=attr), args=[key, *_]) if attr in TAKING:
