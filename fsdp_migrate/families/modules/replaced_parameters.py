@@ -14,7 +14,7 @@ from fsdp_migrate.analysis.tracing.functions import is_self
 from fsdp_migrate.analysis.values import Made
 from fsdp_migrate.families.modules.visited_modules import model_in, visited_model
 from fsdp_migrate.families.parameters.attributes import PARAMETER, keeps_attributes
-from fsdp_migrate.families.parameters.parameter_owners import looped_over
+from fsdp_migrate.families.parameters.looped_parts import looped_over
 from fsdp_migrate.families.wrapping.computing_methods import LEAVES
 from fsdp_migrate.fsdp1.construct import Construct
 from fsdp_migrate.fsdp1.references import enclosing_function

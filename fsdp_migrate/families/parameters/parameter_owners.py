@@ -11,11 +11,11 @@ from collections.abc import Iterable, Iterator
 
 from fsdp_migrate.analysis.flow import access_path
 from fsdp_migrate.analysis.module import Module
-from fsdp_migrate.analysis.tracing.project_index import ADDING
 from fsdp_migrate.analysis.values import Class, Computed, Made, Unknown
 from fsdp_migrate.families.parameters import other_names
 from fsdp_migrate.families.parameters.elements import lists_of
 from fsdp_migrate.families.parameters.listed_parameters import ITEMS, parameters_in
+from fsdp_migrate.families.parameters.looped_parts import kept_of, looped_over
 from fsdp_migrate.families.parameters.own_parameters import models_of_self
 from fsdp_migrate.families.parameters.parameter_loops import METHODS
 from fsdp_migrate.families.parameters.state_tensors import Held, Step, elements_in, held_in
@@ -36,8 +36,6 @@ from fsdp_migrate.syntax.trees import walk
 
 GROUPS = "param_groups"
 OF_SHARDED = frozenset({"DTensor", "to_local", "_local_tensor", "full_tensor", "ShardedTensor"})
-
-SUBMODULES = frozenset({"modules", "named_modules", "children", "named_children"})
 
 
 def knows_of_shards(node: ast.AST, module: Module) -> bool:
@@ -132,46 +130,6 @@ def _of_wholes(part: ast.expr, module: Module, study: Study) -> frozenset[Constr
         if study.traced(whole, module):
             return study.models(whole, module).constructors or study.every_constructor
     return frozenset()
-
-
-def looped_over(node: ast.expr, module: Module, study: Study) -> Iterator[ast.expr]:
-    """``model`` of ``for name, part in model.named_modules()``, for ``part``."""
-    if not isinstance(node, ast.Name):
-        return
-    for definition in study.defined_by(node, module):
-        given = definition.value if definition.kind is Kind.ELEMENT else None
-        values = [given, *(d.value for d in study.defined_by(given, module))] if given else []
-        for value in values:
-            method = value.func if isinstance(value, ast.Call) else None
-            if isinstance(method, ast.Attribute) and method.attr in SUBMODULES:
-                yield method.value
-
-
-def kept_of(node: ast.expr, module: Module, study: Study) -> Iterator[ast.expr]:
-    """``model`` for ``part`` of ``for part in self.parts``, where ``self.parts.append(part)`` keeps
-    some that a loop over ``model.named_modules()`` goes over; alone, or in a tuple."""
-    if not isinstance(node, ast.Name):
-        return
-    for definition in study.defined_by(node, module):
-        given = definition.value if definition.kind is Kind.ELEMENT else None
-        path = access_path(given) if given is not None else None
-        if given is None or path is None:
-            continue
-        for call in module.table.calls_by_name.of(ADDING):
-            holder = call.func.value if isinstance(call.func, ast.Attribute) else None
-            if holder is None or access_path(holder) != path:
-                continue
-            if _home(holder, path, module) is _home(given, path, module):
-                for kept in call.args:
-                    for part in kept.elts if isinstance(kept, ast.Tuple) else [kept]:
-                        yield from looped_over(part, module, study)
-
-
-def _home(node: ast.AST, path: str, module: Module) -> ast.AST | None:
-    """The class in which ``self.parts`` is one thing; the function of another path."""
-    if not path.startswith("self."):
-        return enclosing_function(module, node)
-    return next((p for p in module.table.ancestors(node) if isinstance(p, ast.ClassDef)), None)
 
 
 def models_concerned(site: Site, study: Study) -> frozenset[Constructor]:

@@ -20,6 +20,7 @@ from fsdp_migrate.families.parameters.listed_parameters import (
     MEMBERS,
     parameters_in,
 )
+from fsdp_migrate.families.parameters.looped_parts import looped_over
 from fsdp_migrate.families.parameters.other_names import whole_of
 from fsdp_migrate.families.parameters.parameter_loops import (
     AROUND,
@@ -49,7 +50,6 @@ from fsdp_migrate.families.parameters.parameter_owners import (
     GROUPS,
     is_apart,
     is_flat,
-    looped_over,
     may_be_flat,
     may_be_sharded,
     models_looped_over,
