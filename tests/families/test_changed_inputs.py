@@ -89,6 +89,9 @@ def marked(
         ("given.update(x=x)", "{}", ": dict | None"),
         ("given.setdefault('x', x)", "self.made()", ""),
         ("given.append(x); given.append(x)", "[]", ""),
+        ("given += [x]", "[]", ""),
+        ("same = given; same.append(x)", "[]", ""),
+        ("given.append(x)", "[]", ": list[nn.Module] | None"),
     ],
 )
 def test_what_a_unit_fills_is_marked(body: str, made: str, annotation: str) -> None:
@@ -104,10 +107,27 @@ def test_what_a_unit_fills_is_marked(body: str, made: str, annotation: str) -> N
         ("given.update(x)", "self.cache", ""),
         ("given = list(given); given.append(x)", "[]", ""),  # a list of its own
         ("x = x + len(given)", "[]", ""),
+        ("given += x", "x.clone()", ""),
+        ("given = given + [x]; given.append(x)", "[]", ""),
     ],
 )
 def test_what_is_no_list_of_the_callers_is_not(body: str, made: str, annotation: str) -> None:
     assert not marked(body, made=made, annotation=annotation)
+
+
+@pytest.mark.parametrize(
+    ("signature", "body"),
+    [
+        ("x, *given", "given[0].append(x)"),
+        ("x, **given", "given['seen'].append(x)"),
+        ("x, *, given=None", "given.append(x)"),
+    ],
+)
+def test_what_it_is_given_by_a_star_or_a_name_is(signature: str, body: str) -> None:
+    source = PROGRAM.replace("x, given{annotation}", signature)
+    filled = source.format(body=body, returned="x", root="pass", made="[]", policy=POLICY)
+    _, after = migrate({"train.py": filled})
+    assert "FSDP421" in after["train.py"]
 
 
 def test_nor_what_it_gives_back() -> None:

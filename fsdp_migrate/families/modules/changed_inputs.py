@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import ast
 import itertools
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from fsdp_migrate.analysis.module import Module
 from fsdp_migrate.analysis.values import Class, Display, Function
@@ -80,57 +80,93 @@ def _units(constructor: Constructor, study: Study) -> Iterator[Class]:
 
 
 def _filled(cls: Class, study: Study) -> Iterator[tuple[ast.expr, Module]]:
+    """The first place where the ``forward`` of a class fills what it is given: it says it for
+    all."""
     for base in study.tracer.lineage(cls):
         for each in base.node.body:
             if isinstance(each, ast.FunctionDef) and each.name == FORWARD:
-                arguments = [*each.args.posonlyargs, *each.args.args, *each.args.kwonlyargs][1:]
                 places = (
                     place
-                    for argument in arguments
+                    for argument in _arguments(each)[1:]
                     for place in _in_function(argument, each, base.module, study, DEEPEST)
                 )
-                yield from itertools.islice(places, 1)  # the first says it for all
+                yield from itertools.islice(places, 1)
                 return
+
+
+def _arguments(function: Method) -> list[ast.arg]:
+    """The parameters of a function, ``*args`` and ``**kwargs`` as well."""
+    given = function.args
+    rest = [each for each in (given.vararg, given.kwarg) if each is not None]
+    return [*given.posonlyargs, *given.args, *given.kwonlyargs, *rest]
 
 
 def _in_function(
     argument: ast.arg, function: Method, module: Module, study: Study, depth: int
 ) -> Iterator[tuple[ast.expr, Module]]:
     """Where a function puts something into what it is given, unless it gives it back."""
-    name = argument.arg
-    nodes = [n for n in walk(function) if isinstance(n, ast.expr)]
-    uses = [n for n in nodes if isinstance(n, ast.Name) and n.id == name]
-    returned = (n for n in walk(function) if isinstance(n, ast.Return) and n.value is not None)
-    stored = any(isinstance(n.ctx, ast.Store) for n in uses)
-    if stored or any(name in names_in(n) for n in returned):
+    table, nodes = module.table, list(walk(function))
+    names = {argument.arg} | {
+        target.id
+        for node in nodes
+        if isinstance(node, ast.Assign) and isinstance(node.value, ast.Name)
+        for target in node.targets
+        if isinstance(target, ast.Name) and node.value.id == argument.arg
+    }
+    returned = (n for n in nodes if isinstance(n, ast.Return) and n.value is not None)
+    if _is_made_anew(argument.arg, nodes) or any(names & names_in(n) for n in returned):
         return
-    for use in uses:
-        parent = module.table.parents[use]
+    is_rest = argument in (function.args.vararg, function.args.kwarg)
+    for use in [n for n in nodes if isinstance(n, ast.Name) and n.id in names]:
+        given: ast.expr = use
+        if is_rest:  # args[0].append(x)
+            taken = table.parents[use]
+            if not isinstance(taken, ast.Subscript) or taken.value is not use:
+                continue
+            given = taken
+        parent = table.parents[given]
         if isinstance(parent, ast.keyword):
-            parent = module.table.parents[parent]
-        if _fills(use, parent, argument, module, study):
-            yield use, module
-        elif isinstance(parent, ast.Call) and use is not parent.func and depth:
+            parent = table.parents[parent]
+        if _fills(given, parent, argument, module, study):
+            yield given, module
+        elif isinstance(parent, ast.Call) and given is not parent.func and depth:
             for value in study.values(parent.func, module):
                 node = value.node
                 if isinstance(value, Function) and isinstance(node, ast.FunctionDef):
-                    yield from _handed(use, parent, value, study, depth - 1)
+                    yield from _handed(given, parent, value, study, depth - 1)
+
+
+def _is_made_anew(name: str, nodes: Iterable[ast.AST]) -> bool:
+    """Whether a parameter gets another value; ``seen += [x]`` is the list that it was."""
+    grown = {n.target for n in nodes if isinstance(n, ast.AugAssign) and _is_list(n.value)}
+    return any(
+        isinstance(n, ast.Name) and n.id == name and isinstance(n.ctx, ast.Store)
+        for n in nodes
+        if n not in grown
+    )
+
+
+def _is_list(node: ast.expr) -> bool:
+    return isinstance(node, (ast.List, ast.ListComp))
 
 
 def _handed(
-    given: ast.Name, call: ast.Call, value: Function, study: Study, depth: int
+    given: ast.expr, call: ast.Call, value: Function, study: Study, depth: int
 ) -> Iterator[tuple[ast.expr, Module]]:
     node = value.node
     assert isinstance(node, ast.FunctionDef)
     bound = value.owner is not None
-    for each in (*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs):
+    for each in _arguments(node):
         if study.tracer.argument(call, node, each.arg, bound=bound) is given:
             yield from _in_function(each, node, value.module, study, depth)
 
 
-def _fills(use: ast.Name, parent: ast.AST, argument: ast.arg, module: Module, study: Study) -> bool:
+def _fills(use: ast.expr, parent: ast.AST, argument: ast.arg, module: Module, study: Study) -> bool:
+    """Whether what is around a use puts something into it."""
     table = module.table
     match parent:
+        case ast.AugAssign(target=target, op=ast.Add(), value=value) if target is use:
+            return _is_list(value)
         case ast.Attribute(attr=attr) if attr in FILLING | ALSO_OTHERS:
             call = table.parents[parent]
             if not isinstance(call, ast.Call) or call.func is not parent:
@@ -144,12 +180,12 @@ def _fills(use: ast.Name, parent: ast.AST, argument: ast.arg, module: Module, st
     return False
 
 
-def _is_object(use: ast.Name, module: Module, study: Study) -> bool:
+def _is_object(use: ast.expr, module: Module, study: Study) -> bool:
     """Whether it is an object of a class, which FSDP2 hands on as it is."""
     return any(isinstance(getattr(v, "callee", None), Class) for v in study.values(use, module))
 
 
-def _looks_like_one(use: ast.Name, argument: ast.arg, module: Module, study: Study) -> bool:
+def _looks_like_one(use: ast.expr, argument: ast.arg, module: Module, study: Study) -> bool:
     """Whether it is a list or a dictionary by its annotation, or by what callers give."""
     if argument.annotation is not None:
         return not CONTAINERS.isdisjoint(names_in(argument.annotation))
