@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from types import SimpleNamespace
 from typing import Any
 
-from hypothesis import given, settings, strategies
+from hypothesis import example, given, settings, strategies
 
 from fsdp_migrate.analysis.tracing import answers
 from fsdp_migrate.analysis.tracing.answers import Answers
@@ -69,6 +69,7 @@ def test_answers_are_the_least_fixed_point_in_every_order(
 
 @settings(max_examples=300, deadline=None)
 @given(SYSTEMS, NUMBERS, strategies.permutations(range(8)))
+@example({1: (set(), set(), {6}), 6: (set(), set(), {1})}, {1, 6}, [6, *range(6), 7])  # two at once
 def test_that_there_is_nothing_is_said_alike_in_every_order(
     rules: dict[int, Rule], empty: set[int], order: list[int]
 ) -> None:

@@ -62,8 +62,9 @@ class Answers:
         self._stays = False  # what is found in a circle is not taken back any more
         self._spent = False  # a circle takes too long: nothing more is looked at for it
         self._blank = False  # nothing is found so far of something that was asked for
-        self._waiting: set[Question] = set()  # that have not said for this that there is nothing
-        self._released: set[Question] = set()  # that may say so
+        # What stands for nothing in questions that have not said so for this; those that may.
+        self._waiting: dict[Question, set[tuple[Any, ...]]] = {}
+        self._released: dict[Question, set[tuple[Any, ...]]] = {}
 
     def ask(
         self,
@@ -128,10 +129,16 @@ class Answers:
         return (node, None) in self.final
 
     def or_else(self, found: list[Value], *others: Value) -> list[Value]:
-        """What was found, or what stands for nothing: not before it is sure that this is so."""
-        if found or not self._blank or not self._path or self._path[-1] in self._released:
+        """What was found, or what stands for nothing: not before it is sure that this is so.
+
+        Those of a circle say so at once, and keep to it whatever the others hand on to them.
+        """
+        asking = self._path[-1] if self._path else None
+        if asking is not None and others in self._released.get(asking, ()):
+            return [*found, *others]
+        if found or not self._blank or asking is None:
             return found or list(others)
-        self._waiting.add(self._path[-1])
+        self._waiting.setdefault(asking, set()).add(others)
         return []
 
     def _begin(self) -> None:
@@ -201,7 +208,7 @@ class Answers:
         if key in self._valid:
             return self._found[key]
         self._valid.add(key)
-        self._waiting.discard(key)
+        self._waiting.pop(key, None)
         find, _, _, gather = self._how[key]
         result, before = gather(find()), self._found.get(key, gather())
         times = self._times[key] = self._times.get(key, 0) + 1
@@ -233,9 +240,10 @@ class Answers:
 
     def _release(self, circle: Iterable[Question]) -> bool:
         """Whether some of a circle waited to say that there is nothing: now they may."""
-        waiting = self._waiting.intersection(circle) - self._released
-        self._valid -= waiting  # they must look again, whatever they read
-        self._released |= waiting
+        waiting = {key: self._waiting.pop(key) for key in circle if key in self._waiting}
+        for key, others in waiting.items():
+            self._valid.discard(key)  # it must look again, whatever it read
+            self._released.setdefault(key, set()).update(others)
         return bool(waiting)
 
     def _taken(self, before: int) -> list[Question]:
@@ -253,8 +261,9 @@ class Answers:
             self._how.pop(each, None)
             self._times.pop(each, None)
             self._seen.pop(each, None)
-            for those in (self._valid, self._waiting, self._released):
-                those.discard(each)
+            self._waiting.pop(each, None)
+            self._released.pop(each, None)
+            self._valid.discard(each)
 
     def _depth(self, key: Question) -> int:
         """The depth of an open question; of a closed one, of the open one that went into it."""
