@@ -42,7 +42,7 @@ def decide(site: Site, study: Study) -> Decision:
         return study.dropped(site, RULE.code, message)
     prefetch.remove_table(value, site.module, study, plan.proposal)
     prefetch.remove_variable(value, plan, study)
-    if prefetch.may_be_default(value, site.module, study):
+    if prefetch.may_be_default(plan.constructor, study):
         return study.dropped(site, RULE.code, "dropped, FSDP2 does BACKWARD_PRE")
     shown = ast.unparse(value)
     if only_evaluates(site.module, study.project):

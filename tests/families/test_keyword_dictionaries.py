@@ -274,6 +274,57 @@ def test_a_choice_in_one_place_says_nothing_of_the_other(target: str) -> None:
     assert f'["reshard_after_forward"] = False if cfg.grads else {full}' in after["train.py"]
 
 
+PREFETCHING = """\
+from torch.distributed.fsdp import BackwardPrefetch
+
+def build(net, cfg):
+    params = {{"sharding_strategy": {strategy}, "limit_all_gathers": cfg.limit}}
+    if cfg.offload:
+        params["cpu_offload"] = CPUOffload(offload_params=True)
+    if cfg.prefetch == "pre":
+        params["backward_prefetch"] = BackwardPrefetch.{first}
+    elif cfg.prefetch == "post":
+        params["backward_prefetch"] = BackwardPrefetch.BACKWARD_POST
+{rest}    return FSDP(net, **params)
+"""
+
+
+@pytest.mark.parametrize("first", ["BACKWARD_PRE", "BACKWARD_POST"])
+def test_what_has_no_use_may_be_put_there_in_several_branches(first: str) -> None:
+    source = PREFETCHING.format(strategy="ShardingStrategy.SHARD_GRAD_OP", first=first, rest="")
+    _, after = migrate({"train.py": HEAD + source})
+    assert list(after) == ["train.py"]  # no support file
+    text = after["train.py"]
+    assert "fully_shard(net, **params)" in text
+    is_said = first == "BACKWARD_POST"  # with a choice there was always BACKWARD_PRE's memory
+    assert ("FSDP204" in text) == is_said
+    assert ("cfg.prefetch" in text) == is_said
+
+
+def test_a_branch_that_does_something_keeps_the_others() -> None:
+    rest = '    else:\n        cfg.warn("no prefetching")\n'
+    strategy = "ShardingStrategy.SHARD_GRAD_OP"
+    source = PREFETCHING.format(strategy=strategy, first="BACKWARD_PRE", rest=rest)
+    _, after = migrate({"train.py": HEAD + source})
+    assert 'elif cfg.prefetch == "post":\n        pass\n    else:' in after["train.py"]
+
+
+def test_branches_of_a_dictionary_that_stays_are_left_alone() -> None:
+    """Entries go that stand beside others; of those in branches there may be nothing left."""
+    precision = """
+    if cfg.half:
+        params["mixed_precision"] = MixedPrecision(param_dtype=torch.float16)
+    elif cfg.brain:
+        params["mixed_precision"] = MixedPrecision(param_dtype=torch.bfloat16)
+"""
+    strategy = "ShardingStrategy.SHARD_GRAD_OP"
+    source = PREFETCHING.format(strategy=strategy, first="BACKWARD_PRE", rest=precision[1:])
+    result, after = migrate({"train.py": HEAD + source})
+    assert not result.problems
+    assert 'params.get("mixed_precision")' in after["train.py"]
+    assert "limit_all_gathers" not in after["train.py"]
+
+
 def test_no_condition_stays_around_nothing() -> None:
     source = BRANCHES["and changed under a further condition"]
     _, after = migrate({"train.py": HEAD + source})

@@ -57,13 +57,14 @@ def edit(
         elif entry in handed_over:
             pass
         elif entry.statement not in staying or (entry in kept and entry.is_statement):
-            only = _condition_of(entry, plan, study)
+            conditions = _conditions_of(entry, plan, study)
             above = module.table.parents[entry.statement]
             if isinstance(above, ast.If) and above.orelse == [entry.statement] and not lines:
                 proposal.drop_else(module, above)
             else:
-                proposal.delete(module, only or entry.statement)
-            staying.add(entry.statement)  # it goes once
+                proposal.delete(module, conditions[0] if conditions else entry.statement)
+            # They go once.
+            staying.update([entry.statement, *(each.body[0] for each in conditions)])
         elif isinstance(entry.node, ast.keyword):
             proposal.remove_argument(module, of_kind(entry.display, ast.Call), entry.node)
         elif entry.display is not None:
@@ -164,21 +165,33 @@ def _only_asks(test: ast.expr) -> bool:
     return isinstance(test, ast.Constant) or access_path(test) is not None
 
 
-def _condition_of(entry: Entry, plan: ShardPlan, study: Study) -> ast.If | None:
-    """The ``if`` that stands there for nothing but an argument that goes without a word."""
+def _conditions_of(entry: Entry, plan: ShardPlan, study: Study) -> list[ast.If]:
+    """The ``if`` and its ``elif`` that stand there for nothing but arguments that go without a
+    word; nothing if there is something else in one of them."""
     module = plan.constructor.module
     parents = module.table.parents
-    match parents[entry.statement]:
-        case ast.If(body=[_], orelse=[]) as only if _only_asks(only.test):
-            is_elif = getattr(parents[only], "orelse", None) == [only]
-            is_none = entry.name == "mixed_precision" and plan.precision is None
-            is_silent = (
-                entry.name in SILENT
-                or is_none
-                or (
-                    entry.name == "backward_prefetch"
-                    and prefetch.may_be_default(entry.value, module, study)
-                )
-            )
-            return only if is_silent and not is_elif else None
-    return None
+    going = {
+        each.statement for each in plan.constructor.entries if _goes_silently(each, plan, study)
+    }
+    first = parents[entry.statement]
+    while isinstance(above := parents.get(first), ast.If) and above.orelse == [first]:
+        first = above
+    found: list[ast.If] = []
+    rest: list[ast.AST] = [first]
+    while rest:
+        match rest:
+            case [ast.If(test=test, body=[only]) as each] if only in going and _only_asks(test):
+                found.append(each)
+                rest = [*each.orelse]
+            case _:
+                return []
+    return found
+
+
+def _goes_silently(entry: Entry, plan: ShardPlan, study: Study) -> bool:
+    """Whether nothing is said of an argument that goes."""
+    if entry.name == "mixed_precision":
+        return plan.precision is None
+    return entry.name in SILENT or (
+        entry.name == prefetch.ARGUMENT and prefetch.may_be_default(plan.constructor, study)
+    )

@@ -55,7 +55,9 @@ NEVER_NONE = frozenset(
     }
 )
 # What it may have in several places: the last that runs is meant.
-SEVERAL = frozenset({"sharding_strategy"})
+SEVERAL = frozenset(
+    {"sharding_strategy", "backward_prefetch", "forward_prefetch", "limit_all_gathers"}
+)
 
 
 def register(study: Study) -> None:

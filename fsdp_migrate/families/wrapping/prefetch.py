@@ -9,14 +9,23 @@ from fsdp_migrate.analysis.values import External
 from fsdp_migrate.families.wrapping import tables
 from fsdp_migrate.fsdp1.api import canonical
 from fsdp_migrate.planning.context import Study
+from fsdp_migrate.planning.model import Constructor
 from fsdp_migrate.planning.proposal import Proposal
 from fsdp_migrate.planning.shard_plan import ShardPlan
 
+ARGUMENT = "backward_prefetch"
 DEFAULT = "BackwardPrefetch.BACKWARD_PRE"
 
 
-def may_be_default(node: ast.expr, module: Module, study: Study) -> bool:
+def may_be_default(constructor: Constructor, study: Study) -> bool:
     """Whether a constructor asks for BACKWARD_PRE, or for one of several that it is among."""
+    written = [entry.value for entry in constructor.entries if entry.name == ARGUMENT]
+    given = constructor.arguments.get(ARGUMENT)
+    nodes = written if given is None else [given, *written]
+    return any(_may_be_default(node, constructor.module, study) for node in nodes)
+
+
+def _may_be_default(node: ast.expr, module: Module, study: Study) -> bool:
     asked = [(node, module), *_rows(node, module, study)]
     names = {name for each, where in asked for name in study.external(each, where)}
     names |= {v.name for v in study.values(node, module) if isinstance(v, External)}
@@ -30,7 +39,7 @@ def remove_table(node: ast.expr, module: Module, study: Study, proposal: Proposa
     if found is None:
         return
     table, where = found
-    if tables.is_for(table, "backward_prefetch", study, by_key=False):
+    if tables.is_for(table, ARGUMENT, study, by_key=False):
         statement = where.table.statement(table)
         proposal.delete(where, statement)
         proposal.claims.gone.add(statement)
@@ -40,7 +49,7 @@ def remove_variable(node: ast.expr, plan: ShardPlan, study: Study) -> None:
     """Remove the variable that takes FSDP1's setting to the argument, and nowhere else."""
     module = plan.constructor.module
     match tables.assigned(node, module):
-        case ([value], [_, name]) if plan.is_first("backward_prefetch"):
+        case ([value], [_, name]) if plan.is_first(ARGUMENT):
             if any(map(canonical, study.external(value, module))):
                 statement = module.table.statement(name)
                 plan.proposal.delete(module, statement)
