@@ -30,7 +30,7 @@ from fsdp_migrate.analysis.values import (
     Unknown,
 )
 from fsdp_migrate.syntax.expressions import last_name
-from fsdp_migrate.syntax.trees import FUNCTIONS
+from fsdp_migrate.syntax.trees import DEFINITIONS, FUNCTIONS
 
 PARTIAL = frozenset({"functools.partial"})
 SPAWN = frozenset({"torch.multiprocessing.spawn", "torch.multiprocessing.spawn.spawn"})
@@ -125,6 +125,16 @@ class CallGraph:
         by_hydra = [] if owner is not None else self._configured(function)
         return [*found, *self._spawned(function), *partials, *by_hydra]
 
+    def decorated(self, function: FunctionNode, module: Module) -> Iterator[Class | Function]:
+        """The classes and functions that a function gets as their decorator: ``Net`` below
+        ``@register("net")`` for what ``register`` returns."""
+        around = (function, *module.table.ancestors(function))
+        names = {each.name for each in around if isinstance(each, DEFINITIONS)}
+        for name in sorted(names):
+            for decorator, given, where in self.index.decorated.get(name, ()):
+                if any(value.node is function for value in self.evaluate(decorator, where)):
+                    yield given
+
     def _run_by(self, item: tuple[ast.Call, Module]) -> tuple[set[Hashable], bool]:
         """What a call may run: functions, and classes with their bases, for their methods;
         ``Unknown`` where that is not known."""
@@ -202,10 +212,15 @@ class CallGraph:
         is_method = owner is not None and isinstance(call.func, ast.Attribute)
         return unknown and is_method and self._is_alone(function)
 
+    def methods_of_any(self, name: str) -> list[Function]:
+        """The methods that a call on what nobody knows may run: all of its name, if that is not so
+        common that other libraries' objects have it too."""
+        return [] if name in COMMON_METHODS else self.index.methods.get(name, [])
+
     def _is_alone(self, function: ast.FunctionDef | ast.AsyncFunctionDef) -> bool:
         """Whether a call of its name on what nobody knows is taken for one of a method."""
         name = function.name
-        return name not in COMMON_METHODS and self.index.method_counts.get(name) == 1
+        return name not in COMMON_METHODS and len(self.index.methods.get(name, ())) == 1
 
     def _is_next(
         self, function: ast.FunctionDef | ast.AsyncFunctionDef, call: ast.Call, where: Module

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+from collections.abc import Iterator
 
 from fsdp_migrate.analysis.module import Module
 from fsdp_migrate.analysis.tracing import compiled, computed_names, configured, owners
@@ -203,8 +204,21 @@ class Calls:
             return [Unknown(node, module, frame, callee.why)]
         if isinstance(callee, Unknown):
             method = node.func.attr if isinstance(node.func, ast.Attribute) else ""
-            return [Unknown(node, module, frame, f"what {method}() is called on is not known")]
+            unknown = Unknown(node, module, frame, f"what {method}() is called on is not known")
+            return [*self._given_back_by(method), unknown]
         return [Computed(node, module, frame)]
+
+    def _given_back_by(self, method: str) -> Iterator[Value]:
+        """The FSDP1 models that the project's methods of a name give back: what they are asked of
+        is not known, so that it may be any of their classes."""
+        for function in self.graph.methods_of_any(method):
+            node = function.node
+            assert not isinstance(node, ast.Lambda)
+            returns, _ = exits(node, function.module)
+            for statement in returns:
+                if statement.value is not None and statement not in self.tracer.outdated:
+                    values = self.evaluate(statement.value, function.module)
+                    yield from filter(self.containers.is_wrapped, values)
 
     def _returned(
         self,
@@ -272,6 +286,8 @@ class Calls:
         owner = class_of_method(function, module)
         first = [*function.args.posonlyargs, *function.args.args][:1]
         if owner is not None and first and first[0] is arg and not is_static(function):
+            if getattr(function, "name", "") == "__init_subclass__":
+                return list(self.graph.classes.subclasses(Class(owner, module)))
             if has_decorator(function, "classmethod"):
                 return [Class(owner, module)]
             return [Made(owner, module, callee=Class(owner, module))]
@@ -360,7 +376,11 @@ class Calls:
         sites = self.graph.callers(function, module)
         for site in self._getting_to(used, function, module, sites) or sites:
             result += self._given(site, arg, function, default, module)
-        if not sites:
+        positional = [*function.args.posonlyargs, *function.args.args]
+        is_bound = class_of_method(function, module) is not None and not is_static(function)
+        if positional[is_bound:][:1] == [arg]:
+            result += self.graph.decorated(function, module)
+        if not sites and not result:
             name = getattr(function, "name", "a lambda")
             why = f"{arg.arg} is a parameter of {name}, which nothing here calls"
             result = self.or_else([], Unknown(arg, module, None, why))

@@ -20,6 +20,7 @@ from fsdp_migrate.analysis.values import (
     Display,
     External,
     Frame,
+    Function,
     Generated,
     Made,
     Unknown,
@@ -90,16 +91,19 @@ class Containers:
         put a wrapped module in the place of each.
         """
         found = [v for v in elements if not (isinstance(v, Constant) and v.value is None)]
-        return found if found and all(map(self._is_wrapped, found)) else None
+        return found if found and all(map(self.is_wrapped, found)) else None
 
     def _if_followed(self, elements: Iterable[Value]) -> list[Value] | None:
-        """The elements of a container of FSDP1 models alone, or of objects of the project's own
-        classes that are no modules, which nothing wraps; else None."""
+        """The elements of a container of FSDP1 models alone, or of the project's own classes and
+        functions and of objects that are no modules, which nothing wraps; else None."""
         found = list(elements)
         return found if found and all(map(self._is_own, found)) else self._if_models(found)
 
     def _is_own(self, value: Value) -> bool:
-        """Whether a value is an object of a class of the project's, all of whose bases are."""
+        """Whether a value is a class or a function of the project's, or an object of a class all
+        of whose bases are."""
+        if isinstance(value, (Class, Function)):
+            return True
         if not isinstance(value, Made) or not isinstance(value.callee, Class):
             return False
         return all(
@@ -130,6 +134,10 @@ class Containers:
                 yield from self._values_of(owner, value)
             case ast.Call(func=ast.Attribute(value=owner, attr="items"), args=[]) if unpack == (1,):
                 yield from self._values_of(owner, value)
+            case ast.Call(func=ast.Attribute(value=owner, attr="__subclasses__")) if not unpack:
+                for cls in self.evaluate(owner, value.module, value.frame):
+                    if isinstance(cls, Class):
+                        yield from self.classes.subclasses(cls)
             case ast.Call() if isinstance(value, Generated) and depth:
                 yield from self._yielded(value, unpack, depth - 1)
             case ast.Call(args=[model, *_]) if _made_by(value) == UNITS and not unpack:
@@ -202,7 +210,7 @@ class Containers:
         found = {value.node for value in self.evaluate(owner, module)}
         return found, self.answers.is_final(owner)
 
-    def _is_wrapped(self, value: Value) -> bool:
+    def is_wrapped(self, value: Value) -> bool:
         """Whether a value is, or may turn out to be, an FSDP1 model."""
         if not isinstance(value, Made):
             return False
@@ -221,7 +229,7 @@ class Containers:
                 written = self._entries(value, keys)
                 added = list(self._put_into(value))
                 result += written
-                result += added if all(map(self._is_wrapped, added)) else []
+                result += self._if_followed(added) or ()
             elif isinstance(value, External):
                 # Enum["NAME"]: the member when the key is written out.
                 names = [k.value for k in keys if isinstance(k, Constant)]
@@ -239,18 +247,24 @@ class Containers:
         return self.answers.or_else(result, lacking) if values else result
 
     def taken(self, container: ast.expr, module: Module, frame: Frame | None) -> list[Value] | None:
-        """What ``next(container)`` or ``container.pop()`` gives of containers of FSDP1 models; None
-        of others."""
-        values = self.evaluate(container, module, frame)
-        found = [(*self._contents(value, ()), *self._entered(value)) for value in values]
-        return self._if_models(each for contents in found for each in contents)
+        """What ``next(container)`` or ``container.pop()`` gives of containers of what is followed;
+        None of others."""
+        return self._if_followed(self._all_in(container, module, frame))
+
+    def models_in(
+        self, container: ast.expr, module: Module, frame: Frame | None
+    ) -> list[Value] | None:
+        """What is in a container of FSDP1 models; None of others."""
+        return self._if_models(self._all_in(container, module, frame))
+
+    def _all_in(self, container: ast.expr, module: Module, frame: Frame | None) -> Iterator[Value]:
+        for value in self.evaluate(container, module, frame):
+            yield from self._contents(value, ())
+            yield from self._entered(value)
 
     def seen_in(self, container: ast.expr, module: Module) -> Values:
         """Everything that a container is seen to have in it, among what is not followed."""
-        found = self.evaluate(container, module)
-        return frozenset(
-            each for v in found for each in (*self._contents(v, ()), *self._entered(v))
-        )
+        return frozenset(self._all_in(container, module, None))
 
     def _element(self, node: ast.Subscript, container: Value) -> list[Value] | None:
         """What the elements of a container of FSDP1 models may be; None for other containers."""

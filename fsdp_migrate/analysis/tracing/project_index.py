@@ -10,7 +10,7 @@ from functools import cached_property
 from fsdp_migrate.analysis.module import Module
 from fsdp_migrate.analysis.project import Project
 from fsdp_migrate.analysis.tracing.functions import is_self
-from fsdp_migrate.analysis.values import Class
+from fsdp_migrate.analysis.values import Class, Function
 from fsdp_migrate.syntax.expressions import last_name
 
 ADDING = frozenset({"append", "appendleft", "add", "insert", "setdefault"})
@@ -73,7 +73,8 @@ class ProjectIndex:
 
     @cached_property
     def additions(self) -> dict[str, list[tuple[ast.expr, ast.expr, Module]]]:
-        """Every ``name.append(x)`` and ``name[key] = x`` of the project, by name."""
+        """Every ``name.append(x)``, ``name.update(key=x)`` and ``name[key] = x`` of the project, by
+        name."""
         found: dict[str, list[tuple[ast.expr, ast.expr, Module]]] = defaultdict(list)
         for module in self.project.modules:
             table = module.table
@@ -81,6 +82,13 @@ class ProjectIndex:
                 if isinstance(call.func, ast.Attribute) and call.args:
                     owner = call.func.value
                     found[last_name(owner)].append((owner, call.args[-1], module))
+            for call in table.calls_by_name.named("update"):
+                if isinstance(call.func, ast.Attribute):
+                    owner = call.func.value
+                    entries = [k.value for k in call.keywords if k.arg is not None]
+                    for given in call.args:
+                        entries += given.values if isinstance(given, ast.Dict) else []
+                    found[last_name(owner)] += [(owner, entry, module) for entry in entries]
             for entry in table.subscripts:
                 stored = table.parents[entry]
                 if isinstance(stored, ast.Assign) and entry in stored.targets:
@@ -102,14 +110,34 @@ class ProjectIndex:
         return found
 
     @cached_property
-    def method_counts(self) -> dict[str, int]:
-        found: dict[str, int] = defaultdict(int)
+    def decorated(self) -> dict[str, list[tuple[ast.expr, Class | Function, Module]]]:
+        """Every decorator of the project with the definition below it, by the last part of its
+        name: ``register`` of ``@register`` and of ``@MODELS.register("net")``."""
+        found: dict[str, list[tuple[ast.expr, Class | Function, Module]]] = defaultdict(list)
+        for module in self.project.modules:
+            for node in module.table.scopes:
+                given: Class | Function
+                if isinstance(node, ast.ClassDef):
+                    given = Class(node, module)
+                elif isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
+                    given = Function(node, module)
+                else:
+                    continue
+                for decorator in node.decorator_list:
+                    plain = decorator.func if isinstance(decorator, ast.Call) else decorator
+                    found[last_name(plain)].append((decorator, given, module))
+        return found
+
+    @cached_property
+    def methods(self) -> dict[str, list[Function]]:
+        """Every method of the project's classes, by name."""
+        found: dict[str, list[Function]] = defaultdict(list)
         for module in self.project.modules:
             for node in module.table.scopes:
                 if isinstance(node, ast.ClassDef):
                     for child in node.body:
                         if isinstance(child, (ast.FunctionDef, ast.AsyncFunctionDef)):
-                            found[child.name] += 1
+                            found[child.name].append(Function(child, module, owner=node))
         return found
 
     @cached_property

@@ -100,14 +100,14 @@ class Tracer:
         self.seen_in = self._containers.seen_in
         self.spread = sequences.spread
         self.or_else = answers.or_else
-        self.additions, self.models_in = self._containers.additions, self._containers.taken
+        self.additions, self.models_in = self._containers.additions, self._containers.models_in
         self.arguments_named: Callable[[str], list[tuple[ast.expr, ast.Call, Module]]] = (
             lambda name: index.arguments.get(name, [])
         )
         self.stores_named: Callable[[str], list[tuple[ast.Attribute, Module]]] = lambda name: (
             index.attribute_stores.get(name, [])
         )
-        self.defines_method: Callable[[str], bool] = lambda name: name in index.method_counts
+        self.defines_method: Callable[[str], bool] = lambda name: name in index.methods
 
     def evaluate(self, node: ast.expr, module: Module, frame: Frame | None = None) -> Values:
         """The values ``node`` may have. An empty set means unreachable or purely recursive."""

@@ -1,0 +1,191 @@
+"""Classes out of tables that a program fills: what their methods give back is followed.
+
+Where it is not, a method of what nobody knows may be any of its name that gives back a model.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.helpers.migrating import migrate
+
+STRATEGIES = """\
+import functools
+from torch.distributed.fsdp import FullyShardedDataParallel
+
+{before}
+{first}
+class Plain{base}:
+    def wrap(self, model):
+        return model
+
+{second}
+class Sharded{base}:
+    def wrap(self, model):
+        return FullyShardedDataParallel(model, use_orig_params=True)
+
+{after}
+"""
+TRAINING = """\
+import importlib
+import sys
+
+import torch
+from strategies import {imported}
+
+
+def main(name, net):
+    strategy = {made}
+    model = strategy.{method}(net)
+    decay = [p for p in model.parameters() if p.ndim > 1]
+    return torch.optim.AdamW(decay)
+"""
+BUILD = "def build(name):\n    return TABLE[name]()\n"
+TABLE = "TABLE = {}\n"
+BY_NAME = """\
+def register(name):
+    def decorate(cls):
+        TABLE[name] = cls
+        return cls
+    return decorate
+"""
+DIRECTLY = "def register(cls):\n    {add}\n    return cls\n"
+REGISTRY = """\
+class Registry:
+    def __init__(self, kind):
+        self.kind = kind
+        self._classes = {}
+
+    def register(self, name):
+        def decorate(cls):
+            self._classes[name] = cls
+            return cls
+        return decorate
+
+    def add(self, cls):
+        self._classes[cls.__name__] = cls
+        return cls
+
+    def build(self, name, *args):
+        if name not in self._classes:
+            raise KeyError(name)
+        return self._classes[name](*args)
+
+
+TABLE = Registry("strategy")
+"""
+INITIALISED = """\
+class Base:
+    TABLE = {}
+
+    def __init_subclass__(cls, **settings):
+        super().__init_subclass__(**settings)
+        Base.TABLE[cls.__name__] = cls
+"""
+EMPTY = "class Base:\n    pass\n"
+
+
+def is_marked(
+    before: str = "",
+    decorator: str = "",
+    after: str = BUILD,
+    made: str = "build(name)",
+    base: str = "",
+    method: str = "wrap",
+) -> bool:
+    """Whether what is asked of the parameters is marked: FSDP1's are flat."""
+    strategies = STRATEGIES.format(
+        before=before,
+        first=decorator.format("plain"),
+        second=decorator.format("sharded"),
+        base=base,
+        after=after,
+    )
+    imported = "build" if "def build" in after and "build(" in made else "*"
+    training = TRAINING.format(imported=imported, made=made, method=method)
+    result, migrated = migrate({"strategies.py": strategies, "training.py": training})
+    assert not result.problems
+    return "FSDP408" in migrated["training.py"]
+
+
+@pytest.mark.parametrize(
+    ("before", "decorator"),
+    [
+        (TABLE + BY_NAME, '@register("{}")'),
+        ("TABLE: dict[str, type] = {}\n" + BY_NAME, '@register("{}")'),
+        ("TABLE = dict()\n" + BY_NAME, '@register("{}")'),
+        (TABLE + DIRECTLY.format(add="TABLE[cls.__name__.lower()] = cls"), "@register"),
+        (TABLE + DIRECTLY.format(add="TABLE.setdefault(cls.__name__, cls)"), "@register"),
+        (TABLE + DIRECTLY.format(add="TABLE.update({cls.__name__: cls})"), "@register"),
+    ],
+)
+@pytest.mark.parametrize(
+    "after", [BUILD, BUILD.replace("[name]", ".get(name)"), BUILD.replace("[name]", ".pop(name)")]
+)
+def test_what_a_decorator_puts_into_a_dictionary(before: str, decorator: str, after: str) -> None:
+    assert is_marked(before, decorator, after)
+
+
+@pytest.mark.parametrize("decorator", ['@TABLE.register("{}")', "@TABLE.add"])
+def test_a_registry_of_the_projects_own(decorator: str) -> None:
+    assert is_marked(REGISTRY, decorator, "", made="TABLE.build(name)")
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        (
+            EMPTY,
+            "def build(name):\n    return {c.__name__: c for c in Base.__subclasses__()}[name]()",
+        ),
+        (
+            EMPTY,
+            "def build(name):\n    return next(c for c in Base.__subclasses__() if c.n == name)()",
+        ),
+        (INITIALISED, BUILD.replace("TABLE", "Base.TABLE")),
+    ],
+)
+def test_the_subclasses_of_a_class(before: str, after: str) -> None:
+    assert is_marked(before, after=after, base="(Base)")
+
+
+@pytest.mark.parametrize(
+    ("after", "made"),
+    [
+        ("def build(name):\n    return globals()[name]()", "build(name)"),
+        ("", 'getattr(sys.modules["strategies"], name)()'),
+        ("", 'getattr(importlib.import_module("strategies"), name)()'),
+        ('def build(name):\n    return type("Mine", (Sharded,), {})()', "build(name)"),
+        ("def build(name, **classes):\n    return classes[name]()", "build(name, a=Sharded)"),
+        ("def build(name):\n    return load(name)", "build(name)"),
+    ],
+)
+def test_a_method_of_what_nobody_knows_may_be_any_of_its_name(after: str, made: str) -> None:
+    assert is_marked(after=after, made=made)
+
+
+@pytest.mark.parametrize(
+    ("after", "made", "method"),
+    [
+        (
+            BUILD.replace("TABLE[name]", "Plain"),
+            "build(name)",
+            "wrap",
+        ),  # another class of that name
+        ("TABLE = {'a': Plain}\n" + BUILD, "build(name)", "wrap"),
+        ("def build(name):\n    return load(name)", "build(name)", "prepare"),  # of no class here
+        ("def build(name):\n    return load(name)", "build(name)", "forward"),  # of every module
+    ],
+)
+def test_what_is_none_of_them_is_not_marked(after: str, made: str, method: str) -> None:
+    assert not is_marked(after=after, made=made, method=method)
+
+
+def test_a_class_that_is_not_registered_is_not_made_by_the_registry() -> None:
+    before = TABLE + DIRECTLY.format(add="TABLE[cls.__name__] = cls")
+    strategies = STRATEGIES.format(
+        before=before, first="@register", second="", base="", after=BUILD
+    )
+    training = TRAINING.format(imported="build", made="build(name)", method="wrap")
+    _, migrated = migrate({"strategies.py": strategies, "training.py": training})
+    assert migrated["training.py"] == training
