@@ -82,7 +82,9 @@ class CallGraph:
         self._calls_on_super = SettledIndex(
             lambda name: (c for c in index.calls.get(name, ()) if _is_on_super(c[0])), self._run_by
         )
-        self._calls_by_text = SettledIndex(lambda _: index.calls_by_text, self._received_by)
+        self._calls_by_text = SettledIndex(
+            lambda name: index.calls_by_text.get(name, ()), self._received_by
+        )
 
     def callers(self, function: FunctionNode, module: Module) -> list[CallSite]:
         """Every call in the project that may run ``function``."""
@@ -169,7 +171,8 @@ class CallGraph:
     ) -> Iterator[CallSite]:
         """``getattr(callback, name)(self)``, which runs the method of that name. What name that is
         may not be known: then it is any that nothing else runs."""
-        for call, receiver, name, where in self._calls_by_text.of("", {owner}):
+        calls = [c for name in (function.name, "") for c in self._calls_by_text.of(name, {owner})]
+        for call, receiver, name, where in calls:
             texts = {v.value for v in self.evaluate(name, where) if isinstance(v, Constant)}
             known = bool(texts) or isinstance(name, ast.Constant)
             if function.name not in texts if known else not is_only:
@@ -287,7 +290,7 @@ class CallGraph:
         argument, or out of a dictionary, as in ``{"model_cls": Model}``."""
         found: dict[str, None] = {}
         for name in classes:
-            found.update(dict.fromkeys(self.index.keys_of(name)))
+            found.update(dict.fromkeys(self.index.keys.get(name, ())))
             found.update(dict.fromkeys(self._names_passed_on(name)))
         return [name for name in found if name not in classes]
 

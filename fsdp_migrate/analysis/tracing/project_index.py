@@ -57,19 +57,22 @@ class ProjectIndex:
                         found[name].append((given, call, module))
         return found
 
-    def keys_of(self, name: str) -> Iterator[str]:
+    @cached_property
+    def keys(self) -> dict[str, list[str]]:
         """The keys under which something of a name is put into a dictionary, or given to a call:
         ``{"cls": Model}`` and ``dict(cls=Model)``."""
+        found: dict[str, list[str]] = defaultdict(list)
         for module in self.project.modules:
             table = module.table
-            for use in (*table.names_by_id.named(name), *table.attributes_by_name.named(name)):
+            for use in (*table.names, *table.attributes):
                 match table.parents[use]:
                     case ast.keyword(arg=str(argument)):
-                        yield argument
+                        found[last_name(use)].append(argument)
                     case ast.Dict(keys=keys, values=values) if use in values:
                         key = keys[values.index(use)]
                         if isinstance(key, ast.Constant) and isinstance(key.value, str):
-                            yield key.value
+                            found[last_name(use)].append(key.value)
+        return found
 
     @cached_property
     def additions(self) -> dict[str, list[tuple[ast.expr, ast.expr, Module]]]:
@@ -90,15 +93,17 @@ class ProjectIndex:
         return found
 
     @cached_property
-    def calls_by_text(self) -> list[tuple[ast.Call, ast.expr, ast.expr, Module]]:
+    def calls_by_text(self) -> dict[str, list[tuple[ast.Call, ast.expr, ast.expr, Module]]]:
         """Every call of what ``getattr(owner, name)`` gives, there or through a variable of the
-        function, with the owner and the name."""
-        found: list[tuple[ast.Call, ast.expr, ast.expr, Module]] = []
+        function, with the owner and the name; by that where it is written out, else by nothing."""
+        found: dict[str, list[tuple[ast.Call, ast.expr, ast.expr, Module]]] = defaultdict(list)
         for module in self.project.modules:
             for got in module.table.calls_by_name.named("getattr"):
                 match got:
                     case ast.Call(func=ast.Name(), args=[owner, name, *_]):
-                        found += [(c, owner, name, module) for c in _calls_of(got, module)]
+                        text = str(name.value) if isinstance(name, ast.Constant) else ""
+                        calls = _calls_of(got, module)
+                        found[text] += [(call, owner, name, module) for call in calls]
         return found
 
     @cached_property
