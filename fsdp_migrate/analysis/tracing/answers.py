@@ -127,10 +127,10 @@ class Answers:
         """Whether it is known for good what an expression may be."""
         return (node, None) in self.final
 
-    def or_else(self, found: list[Value], *others: Value) -> list[Value]:
-        """What was found, or what stands for nothing: not before it is sure that this is so."""
-        if found or not self._blank or not self._path or self._path[-1] in self._released:
-            return found or list(others)
+    def if_nothing(self, *others: Value) -> list[Value]:
+        """What stands for nothing that was found: not before it is sure that this is so."""
+        if not self._blank or not self._path or self._path[-1] in self._released:
+            return list(others)
         self._waiting.add(self._path[-1])
         return []
 
