@@ -13,6 +13,7 @@ from fsdp_migrate.analysis.tracing.functions import is_self
 from fsdp_migrate.analysis.values import Class
 from fsdp_migrate.syntax.expressions import last_name
 
+CallByText = tuple[ast.Call, ast.expr, ast.expr, Module]  # a call, an object and a name
 ADDING = frozenset({"append", "appendleft", "add", "insert", "setdefault"})
 
 
@@ -93,17 +94,15 @@ class ProjectIndex:
         return found
 
     @cached_property
-    def calls_by_text(self) -> dict[str, list[tuple[ast.Call, ast.expr, ast.expr, Module]]]:
+    def calls_by_text(self) -> list[CallByText]:
         """Every call of what ``getattr(owner, name)`` gives, there or through a variable of the
-        function, with the owner and the name; by that where it is written out, else by nothing."""
-        found: dict[str, list[tuple[ast.Call, ast.expr, ast.expr, Module]]] = defaultdict(list)
+        function, with the owner and the name."""
+        found: list[CallByText] = []
         for module in self.project.modules:
             for got in module.table.calls_by_name.named("getattr"):
                 match got:
                     case ast.Call(func=ast.Name(), args=[owner, name, *_]):
-                        text = str(name.value) if isinstance(name, ast.Constant) else ""
-                        calls = _calls_of(got, module)
-                        found[text] += [(call, owner, name, module) for call in calls]
+                        found += [(c, owner, name, module) for c in _calls_of(got, module)]
         return found
 
     @cached_property
