@@ -84,7 +84,7 @@ class Narrowing:
 
     def _left(self, kept: list[Value], node: ast.expr, module: Module) -> list[Value]:
         """The values that are kept; where none is, something that nothing is known of."""
-        return self.tracer.or_else(kept, Computed(node, module))
+        return kept or self.tracer.if_nothing(Computed(node, module))
 
     def _of_settings(self, found: list[Value], node: ast.expr, module: Module) -> list[Value]:
         """Without what is made only under settings that do not hold where ``node`` stands."""

@@ -87,7 +87,9 @@ def test_that_there_is_nothing_is_said_alike_in_every_order(
             found: list[Any] = list(own)
             for other in sorted(every | even):
                 found += ask(other)
-            return asked.or_else(found, f"nothing {question}") if question in empty else found
+            if found or question not in empty:
+                return found
+            return asked.if_nothing(f"nothing {question}")
 
         return {question: ask(question) for question in order}
 

@@ -63,8 +63,8 @@ class Answers:
         self._spent = False  # a circle takes too long: nothing more is looked at for it
         self._blank = False  # nothing is found so far of something that was asked for
         # What stands for nothing in questions that have not said so for this; those that may.
-        self._waiting: dict[Question, set[tuple[Any, ...]]] = {}
-        self._released: dict[Question, set[tuple[Any, ...]]] = {}
+        self._waiting: dict[Question, set[Any]] = {}
+        self._released: dict[Question, set[Any]] = {}
 
     def ask(
         self,
@@ -128,17 +128,13 @@ class Answers:
         """Whether it is known for good what an expression may be."""
         return (node, None) in self.final
 
-    def or_else(self, found: list[Value], *others: Value) -> list[Value]:
-        """What was found, or what stands for nothing: not before it is sure that this is so.
-
-        Those of a circle say so at once, and keep to it whatever the others hand on to them.
-        """
+    def if_nothing(self, *others: Value) -> list[Value]:
+        """What stands for nothing that was found: not before it is sure that this is so. Those of
+        a circle say so at once, and keep to it whatever the others hand on to them."""
         asking = self._path[-1] if self._path else None
-        if asking is not None and others in self._released.get(asking, ()):
-            return [*found, *others]
-        if found or not self._blank or asking is None:
-            return found or list(others)
-        self._waiting.setdefault(asking, set()).add(others)
+        if not self._blank or asking is None or asking in self._released:
+            return list(others)
+        self._waiting.setdefault(asking, set()).update(others)
         return []
 
     def _begin(self) -> None:
@@ -210,7 +206,9 @@ class Answers:
         self._valid.add(key)
         self._waiting.pop(key, None)
         find, _, _, gather = self._how[key]
-        result, before = gather(find()), self._found.get(key, gather())
+        kept = self._released.get(key)
+        result = gather([*find(), *kept] if kept else find())
+        before = self._found.get(key, gather())
         times = self._times[key] = self._times.get(key, 0) + 1
         if times > MAX_ROUNDS // 2:
             seen = self._seen[key] = gather(dict.fromkeys([*self._seen.get(key, before), *result]))

@@ -120,8 +120,8 @@ class Attributes:
             case ModuleValue(target=target) if target is not None:
                 found = self.names.member(target, attr, node, module)
                 found += self._stored_in_module(target, attr)
-                lacking = Unknown(node, module, why=f"{target.name} has no {attr}")
-                return self.answers.or_else(found, lacking)
+                why = f"{target.name} has no {attr}"
+                return found or self.answers.if_nothing(Unknown(node, module, why=why))
             case Made(callee=Class() as cls):
                 return self.of_instance(cls, attr, node, module)
             case Class():
@@ -181,8 +181,8 @@ class Attributes:
         moment = self._moment(cls, attr, node, module)
         key = (cls.node, attr if moment is None else f"{attr} before {moment.name}")
         found = self.answers.ask(key, lambda: self.of_class(cls, attr, moment), node, module)
-        outside = Unknown(node, module, why=f"{attr} is set outside these paths")
-        return self.answers.or_else(list(found), outside)
+        why = f"{attr} is set outside these paths"
+        return list(found) or self.answers.if_nothing(Unknown(node, module, why=why))
 
     def _moment(self, cls: Class, attr: str, node: ast.AST, module: Module) -> Moment | None:
         """Up to where ``__init__`` has run at ``node``, if it assigns an attribute of ``self``, or

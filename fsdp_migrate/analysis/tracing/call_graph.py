@@ -11,6 +11,7 @@ from fsdp_migrate.analysis.tracing import configured
 from fsdp_migrate.analysis.tracing.answers import Answers
 from fsdp_migrate.analysis.tracing.attributes import Attributes
 from fsdp_migrate.analysis.tracing.class_hierarchy import ClassHierarchy
+from fsdp_migrate.analysis.tracing.computed_names import texts
 from fsdp_migrate.analysis.tracing.evaluator import Evaluator
 from fsdp_migrate.analysis.tracing.functions import (
     CallSite,
@@ -18,7 +19,7 @@ from fsdp_migrate.analysis.tracing.functions import (
     class_of_method,
     is_static,
 )
-from fsdp_migrate.analysis.tracing.project_index import ProjectIndex
+from fsdp_migrate.analysis.tracing.project_index import CallByText, ProjectIndex
 from fsdp_migrate.analysis.tracing.settled_index import SettledIndex
 from fsdp_migrate.analysis.values import (
     Class,
@@ -82,7 +83,8 @@ class CallGraph:
         self._calls_on_super = SettledIndex(
             lambda name: (c for c in index.calls.get(name, ()) if _is_on_super(c[0])), self._run_by
         )
-        self._calls_by_text = SettledIndex(lambda _: index.calls_by_text, self._received_by)
+        self._calls_by_text = SettledIndex(lambda _: index.calls_by_text, self._texts_of)
+        self._calls_of_objects = SettledIndex(lambda _: index.calls_by_text, self._received_by)
 
     def callers(self, function: FunctionNode, module: Module) -> list[CallSite]:
         """Every call in the project that may run ``function``."""
@@ -157,9 +159,13 @@ class CallGraph:
                 found.add(Unknown if isinstance(value, Unknown) else value.node)
         return found, for_good and self.answers.is_final(call.func)
 
-    def _received_by(
-        self, item: tuple[ast.Call, ast.expr, ast.expr, Module]
-    ) -> tuple[set[Hashable], bool]:
+    def _texts_of(self, item: CallByText) -> tuple[set[Hashable], bool]:
+        """The names that ``getattr`` is asked for, as far as they are known."""
+        call, _, name, where = item
+        found = texts(self.evaluate(name, where)) if call not in self.tracer.outdated else set()
+        return found, self.answers.is_final(name)
+
+    def _received_by(self, item: CallByText) -> tuple[set[Hashable], bool]:
         """The classes, with their bases, of what ``getattr`` is asked of."""
         call, receiver, _, where = item
         found: set[Hashable] = set()
@@ -179,14 +185,19 @@ class CallGraph:
     ) -> Iterator[CallSite]:
         """``getattr(callback, name)(self)``, which runs the method of that name. What name that is
         may not be known: then it is any that nothing else runs."""
-        for call, receiver, name, where in self._calls_by_text.of("", {owner}):
-            texts = {v.value for v in self.evaluate(name, where) if isinstance(v, Constant)}
-            known = bool(texts) or isinstance(name, ast.Constant)
-            if function.name not in texts if known else not is_only:
-                continue
+        calls = self._calls_by_text.of("", {function.name})
+        if is_only:
+            of_objects = self._calls_of_objects.of("", {owner})
+            calls += [item for item in of_objects if not self._is_named(item)]
+        for call, receiver, _, where in calls:
             made = [v.callee for v in self.evaluate(receiver, where) if isinstance(v, Made)]
             if any(isinstance(cls, Class) and self._runs(function, cls) for cls in made):
                 yield CallSite(call, where, bound=not is_static(function))
+
+    def _is_named(self, item: CallByText) -> bool:
+        """Whether something is known of the name that ``getattr`` is asked for."""
+        _, _, name, where = item
+        return any(isinstance(v, Constant) for v in self.evaluate(name, where))
 
     def _may_run(
         self,
@@ -302,7 +313,7 @@ class CallGraph:
         argument, or out of a dictionary, as in ``{"model_cls": Model}``."""
         found: dict[str, None] = {}
         for name in classes:
-            found.update(dict.fromkeys(self.index.keys_of(name)))
+            found.update(dict.fromkeys(self.index.keys.get(name, ())))
             found.update(dict.fromkeys(self._names_passed_on(name)))
         return [name for name in found if name not in classes]
 

@@ -77,7 +77,7 @@ class Calls:
         self.registries = registries
         self.containers = containers
         self.sequences = containers.sequences
-        self.or_else = containers.answers.or_else
+        self.if_nothing = containers.answers.if_nothing
         self._frames: dict[tuple[ast.Call, FunctionNode, Frame | None, ast.Call | None], Frame] = {}
 
     def result(self, node: ast.Call, module: Module, frame: Frame | None) -> list[Value]:
@@ -251,7 +251,7 @@ class Calls:
                 result.append(Constant(statement, function.module, context, None))
             else:
                 result += self.evaluate(statement.value, function.module, context)
-        return self.or_else(result, Constant(call, module, frame, None))
+        return result or self.if_nothing(Constant(call, module, frame, None))
 
     def frame(
         self,
@@ -383,7 +383,7 @@ class Calls:
         if not sites and not result:
             name = getattr(function, "name", "a lambda")
             why = f"{arg.arg} is a parameter of {name}, which nothing here calls"
-            result = self.or_else([], Unknown(arg, module, None, why))
+            result = self.if_nothing(Unknown(arg, module, None, why))
             if result and default is not None:
                 result += self.evaluate(default, module)
         return result

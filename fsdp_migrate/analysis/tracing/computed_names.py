@@ -4,7 +4,7 @@ name, wrap(getattr(self, name)))``."""
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator, Set
+from collections.abc import Hashable, Iterator, Set
 from functools import cached_property
 
 from fsdp_migrate.analysis.module import Module
@@ -12,7 +12,7 @@ from fsdp_migrate.analysis.tracing.answers import Answers
 from fsdp_migrate.analysis.tracing.evaluator import Evaluator
 from fsdp_migrate.analysis.tracing.project_index import ProjectIndex
 from fsdp_migrate.analysis.tracing.settled_index import SettledIndex
-from fsdp_migrate.analysis.values import Class, Constant, Frame, Made, Value
+from fsdp_migrate.analysis.values import Class, Constant, Frame, Made, Value, Values
 from fsdp_migrate.syntax.scopes import Kind
 
 SETTERS = frozenset({"setattr", "add_module", "register_module"})
@@ -39,12 +39,17 @@ def names(
     return sorted(set(texts)) if len(texts) == len(found) else None
 
 
+def texts(values: Values) -> set[Hashable]:
+    """The texts among some values."""
+    return {v.value for v in values if isinstance(v, Constant) and isinstance(v.value, str)}
+
+
 class ComputedNames:
     """What ``setattr`` gives attributes."""
 
     def __init__(self, tracer: Evaluator, index: ProjectIndex, answers: Answers) -> None:
         self.tracer, self.index, self.answers = tracer, index, answers
-        self._by_class = SettledIndex(lambda _: self._stores, self._receivers)
+        self._by_text = SettledIndex(lambda _: self._stores, self._texts)
 
     @cached_property
     def _stores(self) -> list[_Store]:
@@ -54,21 +59,24 @@ class ComputedNames:
             if (store := _store(call, module)) is not None
         ]
 
-    def _receivers(self, store: _Store) -> tuple[set[ast.AST], bool]:
+    def _texts(self, store: _Store) -> tuple[Set[Hashable], bool]:
+        """The names of attributes that are set, as far as they are known."""
+        _, name, _, module = store
+        return texts(self.tracer.evaluate(name, module)), self.answers.is_final(name)
+
+    def _receivers(self, owner: ast.expr, module: Module) -> set[ast.AST]:
         """The classes whose attribute is set, or that of whose instances."""
-        owner, _, _, module = store
         values = self.tracer.evaluate(owner, module)
         made = [v.callee if isinstance(v, Made) else v for v in values]
-        found: set[ast.AST] = {each.node for each in made if isinstance(each, Class)}
-        return found, self.answers.is_final(owner)
+        return {each.node for each in made if isinstance(each, Class)}
 
     def of(self, attr: str, members: Set[ast.AST]) -> Iterator[Value]:
-        """The values that an attribute of some classes is set to by its name."""
-        for _, name, value, module in self._by_class.of("", members):
-            if any(
-                isinstance(v, Constant) and v.value == attr
-                for v in self.tracer.evaluate(name, module)
-            ):
+        """The values that an attribute of some classes is set to by its name.
+
+        Few of many have one name, so that only of these it is asked whose attribute they set.
+        """
+        for owner, _, value, module in self._by_text.of("", {attr}):
+            if not members.isdisjoint(self._receivers(owner, module)):
                 yield from self.tracer.evaluate(value, module)
 
 

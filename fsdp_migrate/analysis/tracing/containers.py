@@ -243,8 +243,10 @@ class Containers:
                 why = value.why if isinstance(value, Unknown) else "the container is not a literal"
                 result.append(Unknown(node, module, frame, why))
         # ``state = {}`` where none is given has no entry that others do not show.
-        lacking = Unknown(node, module, frame, "what is put into it is not seen")
-        return self.answers.or_else(result, lacking) if values else result
+        if values and not result:
+            why = "what is put into it is not seen"
+            return self.answers.if_nothing(Unknown(node, module, frame, why))
+        return result
 
     def taken(self, container: ast.expr, module: Module, frame: Frame | None) -> list[Value] | None:
         """What ``next(container)`` or ``container.pop()`` gives of containers of what is followed;

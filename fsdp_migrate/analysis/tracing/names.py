@@ -44,7 +44,7 @@ class Names:
         self.branches = branches
         self.evaluate = tracer.evaluate
         self.containers = containers
-        self.or_else = containers.answers.or_else
+        self.if_nothing = containers.answers.if_nothing
         self.sequences = sequences
         self._importing: set[tuple[Module, str]] = set()
         self._setting: dict[Module, tuple[ast.Call, ...]] = {}
@@ -72,7 +72,9 @@ class Names:
                 return []
             if ELSEWHERE in reaching and isinstance(node, ast.Attribute):
                 result += self.tracer.attribute_at(node, module, frame)
-            return self.or_else(result, Unknown(node, module, frame, "it is never given a value"))
+            return result or self.if_nothing(
+                Unknown(node, module, frame, "it is never given a value")
+            )
         if isinstance(node, ast.Name):
             return self._free(node, scope, here, module, frame)
         return []
@@ -96,9 +98,8 @@ class Names:
             # The enclosing call is not the one in frame unless frames nest lexically.
             enclosing = _frame_of(owner.home().node, frame)
             result += self.defined(definition, owner.home(), module, enclosing)
-        return self.or_else(
-            result, Unknown(node, module, frame, f"{node.id} is never given a value")
-        )
+        why = f"{node.id} is never given a value"
+        return result or self.if_nothing(Unknown(node, module, frame, why))
 
     def _starred(self, node: ast.Name, module: Module) -> list[Value]:
         """A name that the module does not bind itself: from a star import, or a builtin."""
@@ -129,7 +130,9 @@ class Names:
             # ``global name`` inside functions binds here too, and no flow of the module sees it.
             if binding.node not in known and _is_global_store(binding, module):
                 result += self.from_binding(binding, module)
-        return self.or_else(result, Unknown(node, module, why=f"{name} is never given a value"))
+        return result or self.if_nothing(
+            Unknown(node, module, why=f"{name} is never given a value")
+        )
 
     def _before_the_end(self, name: ast.Name, here: Scope, module: Module) -> Iterator[Value]:
         """What a function finds in a name of its module that is given something else later on: the
@@ -297,7 +300,7 @@ class Names:
                 part = self.sequences.part(value, index) or self.containers.unpacked_models(value)
                 origin = definition.value or definition.node
                 why = "it is one part of an unpacked value"
-                following += self.or_else(part or [], Unknown(origin, module, frame, why))
+                following += part or self.if_nothing(Unknown(origin, module, frame, why))
             current = following
         return current
 

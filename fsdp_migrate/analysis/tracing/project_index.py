@@ -13,6 +13,7 @@ from fsdp_migrate.analysis.tracing.functions import is_self
 from fsdp_migrate.analysis.values import Class, Function
 from fsdp_migrate.syntax.expressions import last_name
 
+CallByText = tuple[ast.Call, ast.expr, ast.expr, Module]  # a call, an object and a name
 ADDING = frozenset({"append", "appendleft", "add", "insert", "setdefault"})
 
 
@@ -57,19 +58,22 @@ class ProjectIndex:
                         found[name].append((given, call, module))
         return found
 
-    def keys_of(self, name: str) -> Iterator[str]:
+    @cached_property
+    def keys(self) -> dict[str, list[str]]:
         """The keys under which something of a name is put into a dictionary, or given to a call:
         ``{"cls": Model}`` and ``dict(cls=Model)``."""
+        found: dict[str, list[str]] = defaultdict(list)
         for module in self.project.modules:
             table = module.table
-            for use in (*table.names_by_id.named(name), *table.attributes_by_name.named(name)):
+            for use in (*table.names, *table.attributes):
                 match table.parents[use]:
                     case ast.keyword(arg=str(argument)):
-                        yield argument
+                        found[last_name(use)].append(argument)
                     case ast.Dict(keys=keys, values=values) if use in values:
                         key = keys[values.index(use)]
                         if isinstance(key, ast.Constant) and isinstance(key.value, str):
-                            yield key.value
+                            found[last_name(use)].append(key.value)
+        return found
 
     @cached_property
     def additions(self) -> dict[str, list[tuple[ast.expr, ast.expr, Module]]]:
@@ -98,10 +102,10 @@ class ProjectIndex:
         return found
 
     @cached_property
-    def calls_by_text(self) -> list[tuple[ast.Call, ast.expr, ast.expr, Module]]:
+    def calls_by_text(self) -> list[CallByText]:
         """Every call of what ``getattr(owner, name)`` gives, there or through a variable of the
         function, with the owner and the name."""
-        found: list[tuple[ast.Call, ast.expr, ast.expr, Module]] = []
+        found: list[CallByText] = []
         for module in self.project.modules:
             for got in module.table.calls_by_name.named("getattr"):
                 match got:

@@ -99,7 +99,7 @@ class Tracer:
         self.built = registries.built
         self.seen_in = self._containers.seen_in
         self.spread = sequences.spread
-        self.or_else = answers.or_else
+        self.if_nothing = answers.if_nothing
         self.additions, self.models_in = self._containers.additions, self._containers.models_in
         self.arguments_named: Callable[[str], list[tuple[ast.expr, ast.Call, Module]]] = (
             lambda name: index.arguments.get(name, [])

@@ -40,10 +40,13 @@ OF_SHARDED = frozenset({"DTensor", "to_local", "_local_tensor", "full_tensor", "
 
 def knows_of_shards(node: ast.AST, module: Module) -> bool:
     """Whether the function around an expression takes sharded tensors for what they are."""
+    table = module.table
+    named: list[ast.expr] = [*table.names_by_id.of(OF_SHARDED)]
+    named += table.attributes_by_name.of(OF_SHARDED)
+    if not named:
+        return False
     function = enclosing_function(module, node)
-    attributes = (n.attr for n in walk(function) if isinstance(n, ast.Attribute))
-    names = (n.id for n in walk(function) if isinstance(n, ast.Name))
-    return not OF_SHARDED.isdisjoint([*attributes, *names])
+    return any(function in table.ancestors(each) for each in named)
 
 
 def model_of(optimizer: ast.expr, study: Study, module: Module) -> ast.expr | None:
@@ -347,10 +350,7 @@ def may_be_sharded(model: ast.expr, study: Study, module: Module) -> bool:
     found = study.values(model, module)
     if not all(isinstance(v, Unknown) or v.module.is_test for v in found):
         return False
-    around, table = enclosing_function(module, model), module.table
-    named: list[ast.expr] = [*table.names_by_id.of(OF_SHARDED)]
-    named += table.attributes_by_name.of(OF_SHARDED)
-    return not any(around in table.ancestors(each) for each in named)
+    return not knows_of_shards(model, module)
 
 
 def models_looped_over(iterated: ast.expr, study: Study, module: Module) -> dict[str, ast.expr]:

@@ -32,7 +32,7 @@ from fsdp_migrate.families.parameters.parameter_owners import (
 )
 from fsdp_migrate.families.parameters.single_parameters import reads_through_names
 from fsdp_migrate.families.parameters.state_tensors import elements_in, has_states, tensors_of
-from fsdp_migrate.families.parameters.value_reads import Found, Read
+from fsdp_migrate.families.parameters.value_reads import Found, Read, reads_of
 from fsdp_migrate.families.parameters.vectors import (
     JOINING,
     flat_base,
@@ -129,16 +129,18 @@ def _counted(study: Study, module: Module) -> Iterator[Site]:
                     if elements_in(given, study, module):
                         yield Site(PART, module, given, given, given)
                 continue
-        base = in_any_form(owner)
+        base, is_shape = in_any_form(owner), attribute.attr not in COUNTED | OF_WHOLE
+        if is_shape and (_is_counted(attribute, module) or _is_compared(attribute, module)):
+            continue
         if base in found or not _is_sharded(base, study, module):
             continue
-        if attribute.attr in COUNTED:
+        if is_shape:
+            yield Site(SHAPE, module, attribute, attribute, base)
+        elif attribute.attr in COUNTED:
             found.add(base)
             yield Site(PART, module, base, base, base)
-        elif attribute.attr in OF_WHOLE:
+        else:
             yield Site(STATISTIC, module, attribute, attribute, base)
-        elif not (_is_counted(attribute, module) or _is_compared(attribute, module)):
-            yield Site(SHAPE, module, attribute, attribute, base)
 
 
 def _is_counted(shape: ast.Attribute, module: Module) -> bool:
@@ -170,13 +172,13 @@ def _read(study: Study, module: Module) -> Iterator[Site]:
     nodes += module.table.calls_by_name.named("get")
     found: set[ast.AST] = set()
     for node in nodes:
-        if not isinstance(getattr(node, "ctx", ast.Load()), ast.Load):
+        if isinstance(getattr(node, "ctx", None), (ast.Store, ast.Del)):
+            continue
+        # Most names are none of a state, and where the variables are used that get them costs more.
+        if not any(reads_of(node, study, module)) or not _is_sharded(node, study, module):
             continue
         reads = reads_through_names(node, study, module)
-        reads = [read for read in reads if read.node not in found]
-        if not reads or not _is_sharded(node, study, module):
-            continue
-        for read in reads:
+        for read in [read for read in reads if read.node not in found]:
             found.add(read.node)
             yield from _site(read, node, study, module)
 
