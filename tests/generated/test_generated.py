@@ -125,6 +125,8 @@ def product(a, b):
         ),
         ("torch.compile(last(*(0, model)))", "print(isinstance({}._orig_mod, Box))", None),
         ("[p.grad for p in model.parameters()]", "print(sum(map(product, {}, {})))", "cast"),
+        ("[p.grad for p in model.parameters()]", "map(torch.norm, next(x for x in [{}]))", "next"),
+        ("[p.shape for p in model.parameters()]", "map(torch.prod, next(x for x in [{}]))", None),
     ],
 )
 def test_what_went_into_what_is_asked(hidden: str, asked: str, said: str | None) -> None:
@@ -318,7 +320,9 @@ def test_what_flattens_a_part_of_a_vector(joined: str, part: str, after: str) ->
         ("torch.numel(typing.cast('object', p.view(-1)))", True),
         ("torch.std(elsewhere.passed(p), unbiased=False)", True),
         ("len(torch.flatten([0, p].pop()))", True),
+        ("torch.numel({'net': p}['net'])", True),
         ("torch.numel((hidden := batch))", False),
+        ("torch.numel({'net': batch}['net'])", False),
         ("torch.std(elsewhere.passed(p.name))", False),
         ("len(elsewhere.passed(p))", False),
         ("len(torch.flatten(elsewhere.passed(p.shape)))", False),
