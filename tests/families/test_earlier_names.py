@@ -165,3 +165,52 @@ PLAIN = {
 @pytest.mark.parametrize(("body", "line"), PLAIN.values(), ids=PLAIN)
 def test_something_else_stands_there(body: str, line: str) -> None:
     assert not _said(body, line)
+
+
+TRAINER = """\
+class Trainer:
+    def __init__(self):
+        self.net = nn.Linear(2, 2)
+        {init}
+
+    def prepare(self):
+        {above}
+        self.model = FSDP(self.net, use_orig_params=True)
+        {below}
+
+    def look(self):
+        {look}
+
+
+class Special(Trainer):
+    def see(self):
+        {see}
+
+
+trainer = Trainer()
+trainer.prepare()
+"""
+ASKED = "print(self.net.state_dict())"
+
+
+@pytest.mark.parametrize(
+    ("places", "is_said"),
+    [
+        ({"below": ASKED}, True),
+        ({"look": ASKED}, True),
+        ({"look": ASKED, "below": "self.look()"}, True),
+        ({"init": f"self.prepare()\n        {ASKED}"}, True),
+        ({"see": ASKED}, True),
+        ({"look": "print([p for p in self.net.parameters() if p.ndim < 2])"}, True),
+        ({"init": ASKED}, False),
+        ({"above": ASKED}, False),
+        ({"look": ASKED, "above": "self.look()"}, False),
+        ({"look": ASKED, "init": "self.look()"}, False),
+        ({"look": f"self.net = nn.Linear(2, 2); {ASKED}"}, False),
+    ],
+)
+def test_a_method_wraps_an_attribute(places: dict[str, str], is_said: bool) -> None:
+    body = TRAINER.format_map(
+        {**dict.fromkeys(("init", "above", "below", "look", "see"), "pass"), **places}
+    )
+    assert _said(body, "print") is is_said

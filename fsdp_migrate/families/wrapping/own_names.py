@@ -11,7 +11,7 @@ import ast
 from collections import defaultdict
 from collections.abc import Iterator
 
-from fsdp_migrate.analysis.flow import access_path
+from fsdp_migrate.analysis.flow import ELSEWHERE, access_path
 from fsdp_migrate.analysis.module import Module
 from fsdp_migrate.analysis.values import Made
 from fsdp_migrate.families.wrapping.enclosing_models import class_of
@@ -103,7 +103,8 @@ def is_wrapped_before(
     if any(_is_above(each, node) for each in runs):
         wrapped = next((a for a in _arguments(call) if access_path(a) == path), None)
         first = definitions(node, module) if wrapped is not None else frozenset()
-        if first and wrapped is not None and first == definitions(wrapped, module):
+        is_same = wrapped is not None and first == definitions(wrapped, module)
+        if is_same and (first or path.startswith("self.")):
             return True
     if here is there:
         return False
@@ -114,10 +115,37 @@ def is_wrapped_before(
         return False
     if _is_given_back(call, path, module):
         return False  # self.net = FSDP(self.net): what the name is later is the model itself
-    if owner.node is not other.node or getattr(there, "name", "") != "__init__":
+    own = definitions(node, module)
+    if own and ELSEWHERE not in own:
+        return False  # the method has given the name something else
+    lineages = map(study.tracer.lineage, (owner, other))
+    if not any({owner.node, other.node} <= {cls.node for cls in each} for each in lineages):
         return False
-    moment = study.tracer.moment(node, module)  # a method that runs above the wrap alone
-    return moment is None or not moment.precedes(module.table.statement(call), module)
+    return not _runs_before(node, here, call, there, module, study)
+
+
+def _runs_before(
+    node: ast.expr, here: ast.AST, call: ast.Call, there: ast.AST, module: Module, study: Study
+) -> bool:
+    """Whether a place in a method is only reached before a call in another method of the class."""
+    moment = study.tracer.moment(node, module)
+    name = getattr(there, "name", "")
+    if moment is not None:  # a method that runs in ``__init__`` alone
+        if name == "__init__":
+            return moment.precedes(module.table.statement(call), module)
+        set_up = (c for c in module.table.calls_in(moment.function) if _is_on_self(c, name))
+        return not any(c.lineno < moment.line for c in set_up)
+    if not isinstance(here, (ast.FunctionDef, ast.AsyncFunctionDef)):
+        return False
+    callers = study.tracer.callers(here, module)
+    return bool(callers) and all(
+        enclosing_function(c.module, c.call) is there and _is_above(c.call, call) for c in callers
+    )
+
+
+def _is_on_self(call: ast.Call, name: str) -> bool:
+    """Whether a call is of a method of that name of ``self``."""
+    return access_path(call.func) == f"self.{name}"
 
 
 def _is_shared(node: ast.Name, call: ast.Call, path: str, module: Module) -> bool:
