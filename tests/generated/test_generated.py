@@ -126,6 +126,11 @@ def product(a, b):
         ("torch.compile(last(*(0, model)))", "print(isinstance({}._orig_mod, Box))", None),
         ("[p.grad for p in model.parameters()]", "print(sum(map(product, {}, {})))", "cast"),
         ("[p.grad for p in model.parameters()]", "map(torch.norm, next(x for x in [{}]))", "next"),
+        (
+            "list(model.parameters())",
+            "torch.nn.utils.clip_grad_value_(next(x for x in [{}]), 0.1)",
+            "next",
+        ),
         ("[p.shape for p in model.parameters()]", "map(torch.prod, next(x for x in [{}]))", None),
     ],
 )
@@ -333,6 +338,23 @@ def test_what_functions_of_torchs_ask(asked: str, is_said: bool) -> None:
     given += "\nbatch = torch.zeros(4)\nmodel = FSDP(torch.nn.Linear(4, 4), use_orig_params=True)\n"
     given += f"for p in model.parameters():\n    print({asked})\n"
     result, _ = migrate({"train.py": given})
+    assert bool(result.not_followed) is is_said
+
+
+@pytest.mark.parametrize(
+    ("asked", "is_said"),
+    [
+        ("(lambda it: it)(value).numel()", True),
+        ("torch.numel([0, value].pop())", True),
+        ("(lambda it: it)(plain).numel()", False),
+    ],
+)
+def test_tensors_of_an_optimizers_state(asked: str, is_said: bool) -> None:
+    given = PROGRAM.format(above="", hidden="None", asked="pass")
+    given += "\nplain = torch.zeros(4)\nmodel = FSDP(torch.nn.Linear(4, 4), use_orig_params=True)\n"
+    given += "optimizer = torch.optim.AdamW(model.parameters())\n"
+    given += "for state in optimizer.state.values():\n    for key, value in state.items():\n"
+    result, _ = migrate({"train.py": f"{given}        print({asked})\n"})
     assert bool(result.not_followed) is is_said
 
 

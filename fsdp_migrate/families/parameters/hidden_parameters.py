@@ -23,7 +23,7 @@ from fsdp_migrate.families.parameters.parameter_loops import (
     STORAGES,
     loop_over,
 )
-from fsdp_migrate.families.parameters.parameter_owners import models_of_list
+from fsdp_migrate.families.parameters.parameter_owners import models_of_list, models_of_states
 from fsdp_migrate.families.training_loop import applied_functions
 from fsdp_migrate.families.training_loop.listed_parts import PARTS
 from fsdp_migrate.families.training_loop.reductions import (
@@ -63,9 +63,9 @@ def hidden_parameters(
     """What is measured, changed or gone over outside of sites, and may be a parameter or a list of
     some, with what is not followed on the way."""
     single = {node: partial(is_parameter, study) for node in _measured(module, study)}
-    lists = {node: ways.wanted for node in _gone_over(module) if node not in single}
-    applied = {node: partial(is_list, study) for node in _applied(module)}
-    for node, is_seen in (single | lists | applied).items():
+    gone_over = (node for node in _gone_over(module) if node not in single)
+    lists = {node: partial(is_list, study) for node in (*gone_over, *_applied(module))}
+    for node, is_seen in (single | lists).items():
         if not ways.hands_on(node, module) or is_seen(node, module):
             continue
         if any(parent in sites for parent in module.table.ancestors(node)):
@@ -75,8 +75,13 @@ def hidden_parameters(
 
 
 def are_parameters(study: Study, node: ast.expr, module: Module) -> bool:
-    """Whether an expression is a variable for parameters of a sharded model, or a list of some."""
-    return is_list(study, node, module) or is_parameter(study, node, module)
+    """Whether an expression is a variable for parameters of a sharded model, or a list of some, or
+    for a tensor of an optimizer's state, which is sharded as they are."""
+    return (
+        is_list(study, node, module)
+        or is_parameter(study, node, module)
+        or bool(models_of_states(node, study, module))
+    )
 
 
 def is_list(study: Study, node: ast.expr, module: Module) -> bool:
