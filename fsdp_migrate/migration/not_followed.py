@@ -37,7 +37,7 @@ from fsdp_migrate.families.parameters.parameter_owners import (
     with_holders,
 )
 from fsdp_migrate.families.training_loop import early_optimizers, swallowed_errors
-from fsdp_migrate.families.wrapping import sharded_parts, stored_models
+from fsdp_migrate.families.wrapping import own_names, sharded_parts, stored_models
 from fsdp_migrate.families.wrapping.module_values import LIBRARIES
 from fsdp_migrate.fsdp1 import api as fsdp1
 from fsdp_migrate.fsdp1 import (
@@ -79,6 +79,7 @@ class _Ways(NamedTuple):
 
     holders: unfollowed.Ways
     selves: unfollowed.Ways
+    names: unfollowed.Ways
     parts: unfollowed.Ways
     optimizers: unfollowed.Ways
     parameters: ParameterWays
@@ -92,7 +93,8 @@ def _ways(study: Study) -> _Ways:
     parts = replace(ways(_is_part), by_text=True)
     parameters = ParameterWays(partial(are_parameters, study), study.tracer, by_text=True)
     selves = replace(ways(_is_taken_out), by_text=True)
-    return _Ways(ways(_is_holder), selves, parts, optimizers, parameters)
+    names = replace(ways(_is_wrapped), by_text=True)
+    return _Ways(ways(_is_holder), selves, names, parts, optimizers, parameters)
 
 
 def places(study: Study) -> list[NotFollowed]:
@@ -128,7 +130,7 @@ def places(study: Study) -> list[NotFollowed]:
 def _unfollowed(module: Module, study: Study, ways: _Ways) -> Iterator[tuple[ast.expr, str]]:
     models = _models(module, study, ways.parts)
     holders = _holders(module, study, ways.holders)
-    for node, why in (*models, *holders, *_selves(module, study, ways.selves)):
+    for node, why in (*models, *holders, *_selves(module, study, ways)):
         parent = module.table.parents[node]
         is_receiver = isinstance(parent, ast.Attribute) and parent.value is node
         if not is_receiver or study.seen.settled_at(node, module) is None:
@@ -256,14 +258,21 @@ def _is_taken_out(study: Study, node: ast.expr, module: Module) -> bool:
     return bool(taken_out(node, module, study))
 
 
-def _selves(
-    module: Module, study: Study, selves: unfollowed.Ways
-) -> Iterator[tuple[ast.expr, str]]:
-    """What may be ``self`` or a part of a sharded model, in another guise, and is asked for its
-    state."""
+def _is_wrapped(study: Study, node: ast.expr, module: Module) -> bool:
+    return bool(own_names.wrapped_by_now(node, module, study))
+
+
+def _selves(module: Module, study: Study, ways: _Ways) -> Iterator[tuple[ast.expr, str]]:
+    """What may be ``self``, a part of a sharded model or what one is made of, in another guise, and
+    is asked for its state."""
     for attribute in module.table.attributes_by_name.of(STATES):
         node = attribute.value
-        if not _is_holder(study, node, module) and (why := selves.made_of(node, module)):
+        if _is_holder(study, node, module):
+            continue
+        why = ways.selves.made_of(node, module)
+        if not why and not own_names.is_another(node, module, study):
+            why = ways.names.made_of(node, module)
+        if why:
             yield node, why
 
 

@@ -92,6 +92,14 @@ def marked(
         ("given += [x]", "[]", ""),
         ("same = given; same.append(x)", "[]", ""),
         ("given.append(x)", "[]", ": list[nn.Module] | None"),
+        ("given[0] = x", "[None]", ""),
+        ("given[self.place] = x", "{}", ""),
+        ("given['seen'].append(x)", "{'seen': []}", ""),
+        ("given.get('seen').append(x)", "self.made()", ""),
+        ("given['seen'] += [x]", "self.made()", ": dict"),
+        ("given[0]['x'] = x", "[{}]", ""),
+        ("seen = given['seen']; seen.append(x)", "{'seen': []}", ""),
+        ("for seen in given.values(): seen.append(x)", "{'seen': []}", ""),
     ],
 )
 def test_what_a_unit_fills_is_marked(body: str, made: str, annotation: str) -> None:
@@ -108,6 +116,12 @@ def test_what_a_unit_fills_is_marked(body: str, made: str, annotation: str) -> N
         ("given = list(given); given.append(x)", "[]", ""),  # a list of its own
         ("x = x + len(given)", "[]", ""),
         ("given += x", "x.clone()", ""),
+        ("given['x'][0] = x", "{}", ""),  # a tensor in it
+        ("given['x'].add_(x)", "{}", ": dict"),
+        ("given['x'].add(x)", "{}", ": dict"),
+        ("seen = list(given['seen']); seen.append(x)", "{'seen': []}", ""),
+        ("seen = []; seen.append(given['x'])", "{}", ""),
+        ("given[0] = x", "(None,)", ""),
         ("given = given + [x]; given.append(x)", "[]", ""),
     ],
 )

@@ -99,6 +99,48 @@ def test_names_that_are_gone_over_elsewhere(body: str) -> None:
     assert marked(body) == (["review"] if asked else [])
 
 
+PICKING = """\
+def pick(named, other=()):
+    return [p for n, p in named if {test}]
+
+
+def inside(found):
+    for n, p in found.items():
+        if {test}:
+            print(n)
+
+
+def setup("""
+
+
+@pytest.mark.parametrize("test", TESTS[:4])
+@pytest.mark.parametrize(
+    ("body", "is_said"),
+    [
+        ("pick(model.named_parameters())", True),
+        ("named = list(model.named_parameters())\n    pick(named)", True),
+        ("pick(named=model.named_buffers())", True),
+        ("inside(dict(model.named_modules()))", True),
+        ("pick((), model.named_parameters())", False),
+        ("pick(net.named_parameters())", False),
+        ("pick(model.module.named_parameters())", False),
+        ("inside(model)", False),
+    ],
+)
+def test_names_that_a_function_is_given(
+    test: str, body: str, is_said: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    program = PROGRAM.replace("def setup(", PICKING.replace("{test}", test))
+    monkeypatch.setitem(globals(), "PROGRAM", program)
+    assert marked(body) == ["review"] * is_said
+
+
+def test_a_function_that_takes_the_part_out_is_given_names(monkeypatch: pytest.MonkeyPatch) -> None:
+    clean = PICKING.replace("{test}", 'n.replace("_fsdp_wrapped_module.", "") == "head"')
+    monkeypatch.setitem(globals(), "PROGRAM", PROGRAM.replace("def setup(", clean))
+    assert marked("pick(model.named_parameters())") == []
+
+
 FOUND = 'found = [p for n, p in {} if n.startswith("head")]'
 PLAIN = """\
 for n, p in model.named_parameters():

@@ -23,6 +23,7 @@ from tests.helpers.migrating import REGISTRY, ROOT, files, migrate, support_func
 FIXTURES = Path(__file__).parents[2] / "fixtures"
 TRIES = 20  # until something can be hidden in a program the way that is chosen
 NAMED = re.compile(r"what (\w+)\(\) does")
+TAKEN = re.compile(r"\.(?:get|pop)\(\"(\w+)\"")  # a key of FSDP1's that new code reads
 GATHERING = frozenset({"FullyShardedDataParallel.summon_full_params"})
 MAKING = (ConstructKind.CONSTRUCTOR, ConstructKind.PARTIAL)
 
@@ -164,6 +165,7 @@ def _unsaid(made: Case, result: Result, after: Mapping[str, str]) -> list[str]:
     if result.problems or not _is_migrated(result):
         return []
     takes_settings = "shard" in support_functions(after)  # in FSDP1's words, as the program runs
+    taken = {key for text in after.values() for key in TAKEN.findall(text)}
     found: list[str] = []
     for path, text in made.files.items():
         told = [each for each in result.not_followed if each.display == path]
@@ -204,6 +206,7 @@ def _unsaid(made: Case, result: Result, after: Mapping[str, str]) -> list[str]:
             }  # what its head says is around
             is_said = is_said or any(each.line in lines for each in told)
             is_said = is_said or (takes_settings and _is_setting(head))
+            is_said = is_said or _sets_taken(statement, taken)
             if kept[head] > may_stay and not is_said:
                 found.append(f"{path}:{statement.lineno}: {head}")
     return found
@@ -227,3 +230,11 @@ def _bound(statement: ast.stmt) -> set[str]:
 def _is_setting(head: str) -> bool:
     """Whether a statement puts arguments together, and asks no model for anything."""
     return not any(f".{name}" in head for name in fsdp1.OF_MODELS)
+
+
+def _sets_taken(statement: ast.stmt, taken: set[str]) -> bool:
+    """Whether a statement sets what the new code takes out of a dictionary by the same key."""
+    match statement:
+        case ast.Assign(targets=[ast.Subscript(slice=ast.Constant(value=str(key)))]):
+            return key in taken
+    return False

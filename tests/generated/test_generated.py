@@ -125,6 +125,13 @@ def product(a, b):
         ),
         ("torch.compile(last(*(0, model)))", "print(isinstance({}._orig_mod, Box))", None),
         ("[p.grad for p in model.parameters()]", "print(sum(map(product, {}, {})))", "cast"),
+        ("[p.grad for p in model.parameters()]", "map(torch.norm, next(x for x in [{}]))", "next"),
+        (
+            "list(model.parameters())",
+            "torch.nn.utils.clip_grad_value_(next(x for x in [{}]), 0.1)",
+            "next",
+        ),
+        ("[p.shape for p in model.parameters()]", "map(torch.prod, next(x for x in [{}]))", None),
     ],
 )
 def test_what_went_into_what_is_asked(hidden: str, asked: str, said: str | None) -> None:
@@ -318,7 +325,9 @@ def test_what_flattens_a_part_of_a_vector(joined: str, part: str, after: str) ->
         ("torch.numel(typing.cast('object', p.view(-1)))", True),
         ("torch.std(elsewhere.passed(p), unbiased=False)", True),
         ("len(torch.flatten([0, p].pop()))", True),
+        ("torch.numel({'net': p}['net'])", True),
         ("torch.numel((hidden := batch))", False),
+        ("torch.numel({'net': batch}['net'])", False),
         ("torch.std(elsewhere.passed(p.name))", False),
         ("len(elsewhere.passed(p))", False),
         ("len(torch.flatten(elsewhere.passed(p.shape)))", False),
@@ -329,6 +338,23 @@ def test_what_functions_of_torchs_ask(asked: str, is_said: bool) -> None:
     given += "\nbatch = torch.zeros(4)\nmodel = FSDP(torch.nn.Linear(4, 4), use_orig_params=True)\n"
     given += f"for p in model.parameters():\n    print({asked})\n"
     result, _ = migrate({"train.py": given})
+    assert bool(result.not_followed) is is_said
+
+
+@pytest.mark.parametrize(
+    ("asked", "is_said"),
+    [
+        ("(lambda it: it)(value).numel()", True),
+        ("torch.numel([0, value].pop())", True),
+        ("(lambda it: it)(plain).numel()", False),
+    ],
+)
+def test_tensors_of_an_optimizers_state(asked: str, is_said: bool) -> None:
+    given = PROGRAM.format(above="", hidden="None", asked="pass")
+    given += "\nplain = torch.zeros(4)\nmodel = FSDP(torch.nn.Linear(4, 4), use_orig_params=True)\n"
+    given += "optimizer = torch.optim.AdamW(model.parameters())\n"
+    given += "for state in optimizer.state.values():\n    for key, value in state.items():\n"
+    result, _ = migrate({"train.py": f"{given}        print({asked})\n"})
     assert bool(result.not_followed) is is_said
 
 

@@ -70,10 +70,28 @@ main()
 MARK = "FSDP421"
 
 
+FILLED = {
+    "a list": [],
+    "a list in a dictionary": [
+        ("seen.append(", 'seen["all"].append('),
+        ("seen = []", 'seen = {"all": []}'),
+        ("return x, seen", 'return x, seen["all"]'),
+    ],
+    "an item": [
+        ("seen.append(x.mean())", "seen[0] = seen[0] + x.mean()"),
+        ("seen = []", "seen = [0.0]"),
+    ],
+}
+
+
+@pytest.mark.parametrize("form", FILLED)
 def test_a_list_that_is_filled_trains_otherwise_and_is_marked(
-    launcher: Launcher, tmp_path: Path
+    form: str, launcher: Launcher, tmp_path: Path
 ) -> None:
-    both = written({"train.py": PROGRAM.encode()}, tmp_path)
+    program = PROGRAM
+    for old, new in FILLED[form]:
+        program = program.replace(old, new)
+    both = written({"train.py": program.encode()}, tmp_path)
     assert both.text().count(MARK) == 1
     before = launcher.script(both.before, fsdp1="allow").numbers("loss")
     after = launcher.script(both.after, fsdp1="forbid").numbers("loss")

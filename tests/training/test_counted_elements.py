@@ -59,6 +59,11 @@ def main():
     shown("by map", sum(map(size, params)))
     shown("of a method", Meter().all(params))
     shown("of shapes", sum(sizes(params)))
+    groups = [{"params": []}, {"params": []}]
+    for p in params:
+        groups[p.ndim > 1]["params"].append(p)
+    shown("of groups", sum(p.numel() for g in groups for p in g["params"]))
+    shown("of one", size(model[0].weight) + size(model[1].weight))
     dist.destroy_process_group()
 
 
@@ -70,5 +75,5 @@ def test_they_add_up(launcher: Launcher, tmp_path: Path) -> None:
     both = written({"train.py": PROGRAM.encode()}, tmp_path)
     before = launcher.script(both.before, fsdp1="allow")
     after = launcher.script(both.after, fsdp1="forbid")
-    assert compare(before, after) == 20
-    assert set(after.numbers("")) == {43.0}
+    assert compare(before, after) == 24
+    assert set(after.numbers("")) == {35.0, 43.0}

@@ -47,6 +47,38 @@ def test_it_is_written_to_the_sharded_parameters(launcher: Launcher, tmp_path: P
     assert compare(before, after, tolerance=1e-5) == 8
 
 
+WRAP = 'FSDP(net, device_id=torch.device("cpu"), use_orig_params=True)'
+LOOP = """\
+        for p in net.parameters():
+            p.data = p.data * 1.5
+"""
+SCALE = """
+def same(it):
+    return it
+
+
+def scale(net):
+    for p in net.parameters():
+        p.data = p.data * 1.5
+
+
+"""
+BEHIND = {
+    "a lambda that wraps": PROGRAM.replace(WRAP, f"(lambda: {WRAP})()"),
+    "a function": PROGRAM.replace(LOOP, "        scale(same(net))\n"),
+    "a choice": PROGRAM.replace(LOOP, "        scale(net or None)\n"),
+}
+
+
+@pytest.mark.parametrize("program", BEHIND.values(), ids=BEHIND)
+def test_the_name_stands_behind(program: str, launcher: Launcher, tmp_path: Path) -> None:
+    program = program.replace("\ndef main", SCALE + "def main", 1)
+    both = written({"train.py": program.encode()}, tmp_path)
+    before = launcher.script(both.before, fsdp1="allow")
+    after = launcher.script(both.after, fsdp1="forbid")
+    assert compare(before, after, tolerance=1e-5) == 8
+
+
 def test_what_is_assigned_is_lost(launcher: Launcher, tmp_path: Path) -> None:
     both = written({"train.py": PROGRAM.encode()}, tmp_path)
     both.after.write_text(

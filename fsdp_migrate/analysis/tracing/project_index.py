@@ -84,15 +84,15 @@ class ProjectIndex:
             table = module.table
             for call in table.calls_by_name.of(ADDING):
                 if isinstance(call.func, ast.Attribute) and call.args:
-                    owner = call.func.value
-                    found[last_name(owner)].append((owner, call.args[-1], module))
+                    for owner in _either(call.func.value):
+                        found[last_name(owner)].append((owner, call.args[-1], module))
             for call in table.calls_by_name.named("update"):
                 if isinstance(call.func, ast.Attribute):
-                    owner = call.func.value
                     entries = [k.value for k in call.keywords if k.arg is not None]
                     for given in call.args:
                         entries += given.values if isinstance(given, ast.Dict) else []
-                    found[last_name(owner)] += [(owner, entry, module) for entry in entries]
+                    for owner in _either(call.func.value):
+                        found[last_name(owner)] += [(owner, entry, module) for entry in entries]
             for entry in table.subscripts:
                 stored = table.parents[entry]
                 if isinstance(stored, ast.Assign) and entry in stored.targets:
@@ -177,3 +177,10 @@ def _calls_of(function: ast.expr, module: Module) -> Iterator[ast.Call]:
             for call in table.calls_by_name.named(variable):
                 if isinstance(call.func, ast.Name) and table.within[call] is table.within[function]:
                     yield call
+
+
+def _either(owner: ast.expr) -> list[ast.expr]:
+    """``decay`` and ``rest`` of ``(decay if p.ndim > 1 else rest)``."""
+    if isinstance(owner, ast.IfExp):
+        return [*_either(owner.body), *_either(owner.orelse)]
+    return [owner]

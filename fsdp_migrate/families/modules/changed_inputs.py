@@ -10,17 +10,20 @@ from __future__ import annotations
 
 import ast
 import itertools
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 
 from fsdp_migrate.analysis.module import Module
-from fsdp_migrate.analysis.values import Class, Display, Function
+from fsdp_migrate.analysis.values import Class, Display, Function, Made, Value
 from fsdp_migrate.families.modules.dataclass_nodes import units_and_roots
 from fsdp_migrate.families.wrapping import enclosing_models
+from fsdp_migrate.families.wrapping.module_values import ModuleValues
 from fsdp_migrate.fsdp1.construct import Construct
+from fsdp_migrate.fsdp1.references import enclosing_function
 from fsdp_migrate.fsdp1.site import Site
 from fsdp_migrate.planning.context import Study
 from fsdp_migrate.planning.model import Constructor
 from fsdp_migrate.syntax.expressions import names_in
+from fsdp_migrate.syntax.scopes import Kind
 from fsdp_migrate.syntax.trees import walk
 
 CHANGED = Construct.parse("list that a unit fills")
@@ -106,17 +109,20 @@ def _in_function(
 ) -> Iterator[tuple[ast.expr, Module]]:
     """Where a function puts something into what it is given, unless it gives it back."""
     table, nodes = module.table, list(walk(function))
-    names = {argument.arg} | {
-        target.id
+    names = {argument.arg} | set(_named(nodes, argument.arg))
+    returned = {
+        name
         for node in nodes
-        if isinstance(node, ast.Assign) and isinstance(node.value, ast.Name)
-        for target in node.targets
-        if isinstance(target, ast.Name) and node.value.id == argument.arg
+        if isinstance(node, ast.Return) and node.value is not None
+        for name in names_in(node)
     }
-    returned = (n for n in nodes if isinstance(n, ast.Return) and n.value is not None)
-    if _is_made_anew(argument.arg, nodes) or any(names & names_in(n) for n in returned):
+    if _is_made_anew(argument.arg, nodes) or names & returned:
         return
+    inner = set(_taken_out(nodes, names)) - returned
     is_rest = argument in (function.args.vararg, function.args.kwarg)
+    for use in [n for n in nodes if isinstance(n, ast.Name) and n.id in inner]:
+        if _fills_inner(use, table.parents):
+            yield use, module
     for use in [n for n in nodes if isinstance(n, ast.Name) and n.id in names]:
         given: ast.expr = use
         if is_rest:  # args[0].append(x)
@@ -125,6 +131,10 @@ def _in_function(
                 continue
             given = taken
         parent = table.parents[given]
+        part = _part(given, table.parents)
+        if part is not None and _fills_inner(part, table.parents):
+            yield given, module
+            continue
         if isinstance(parent, ast.keyword):
             parent = table.parents[parent]
         if _fills(given, parent, argument, module, study):
@@ -134,6 +144,59 @@ def _in_function(
                 node = value.node
                 if isinstance(value, Function) and isinstance(node, ast.FunctionDef):
                     yield from _handed(given, parent, value, study, depth - 1)
+
+
+def _named(nodes: Iterable[ast.AST], name: str) -> Iterator[str]:
+    """What else a function calls what it is given."""
+    for node in nodes:
+        match node:
+            case ast.Assign(value=ast.Name(id=given)) if given == name:
+                yield from (t.id for t in node.targets if isinstance(t, ast.Name))
+
+
+def _taken_out(nodes: Iterable[ast.AST], names: set[str]) -> Iterator[str]:
+    """What a function calls the lists in what it is given: ``hidden = out["hidden"]``."""
+    for node in nodes:
+        match node:
+            case (
+                ast.Assign(
+                    targets=[ast.Name(id=name)],
+                    value=ast.Subscript(value=ast.Name(id=given))
+                    | ast.Call(func=ast.Attribute(value=ast.Name(id=given), attr="get")),
+                )
+                | ast.For(
+                    target=ast.Name(id=name),
+                    iter=ast.Name(id=given)
+                    | ast.Call(func=ast.Attribute(value=ast.Name(id=given), attr="values")),
+                )
+            ) if given in names:
+                yield name
+
+
+def _part(given: ast.expr, parents: Mapping[ast.AST, ast.AST]) -> ast.expr | None:
+    """What is taken out of something there: ``out["hidden"]``, ``out.get("hidden")``."""
+    match parents[given]:
+        case ast.Subscript(value=value) as part if value is given:
+            return part
+        case ast.Attribute(attr="get") as method:
+            call = parents[method]
+            return call if isinstance(call, ast.Call) and call.func is method else None
+    return None
+
+
+def _fills_inner(part: ast.expr, parents: Mapping[ast.AST, ast.AST]) -> bool:
+    """Whether something is put into what is taken out of an input, which may be a tensor too."""
+    parent = parents[part]
+    match parent:
+        case ast.AugAssign(target=target, op=ast.Add(), value=value) if target is part:
+            return _is_list(value)
+        case ast.Attribute(attr=attr) if attr in FILLING:
+            return isinstance(call := parents[parent], ast.Call) and call.func is parent
+        case ast.Subscript(
+            value=value, slice=ast.Constant(value=str()), ctx=ast.Store() | ast.Del()
+        ):
+            return value is part
+    return False
 
 
 def _is_made_anew(name: str, nodes: Iterable[ast.AST]) -> bool:
@@ -189,7 +252,35 @@ def _looks_like_one(use: ast.expr, argument: ast.arg, module: Module, study: Stu
     """Whether it is a list or a dictionary by its annotation, or by what callers give."""
     if argument.annotation is not None:
         return not CONTAINERS.isdisjoint(names_in(argument.annotation))
-    return any(
-        isinstance(v, Display) and not isinstance(v.node, ast.Tuple)
-        for v in study.values(use, module)
+    given = [*study.values(use, module), *_given_by_calls(argument, module, study)]
+    return any(isinstance(v, Display) and not isinstance(v.node, ast.Tuple) for v in given)
+
+
+def _given_by_calls(argument: ast.arg, module: Module, study: Study) -> Iterator[Value]:
+    """What the calls of modules give to a parameter of their ``forward``."""
+    method = enclosing_function(module, argument)
+    cls = enclosing_models.class_of(argument, module)
+    if not isinstance(method, ast.FunctionDef) or method.name != FORWARD or cls is None:
+        return
+    for where in study.project.modules:
+        for call in where.table.calls if where.mentions(cls.node.name) else ():
+            given = study.tracer.argument(call, method, argument.arg, bound=True)
+            if given is not None and any(_is_of(v, cls) for v in _called(call, where, study)):
+                yield from study.values(given, where)
+
+
+def _called(call: ast.Call, module: Module, study: Study) -> Iterator[Value]:
+    """What a call may run, an element of a list of modules as well: ``for block in blocks``."""
+    yield from study.values(call.func, module)
+    if isinstance(call.func, ast.Name):
+        for definition in study.defined_by(call.func, module):
+            if definition.kind is Kind.ELEMENT and definition.value is not None:
+                yield from ModuleValues(study).elements(study.values(definition.value, module))
+
+
+def _is_of(value: Value, cls: Class) -> bool:
+    return (
+        isinstance(value, Made)
+        and isinstance(value.callee, Class)
+        and (value.callee.node is cls.node)
     )

@@ -52,9 +52,12 @@ def find_prefixed_names(study: Study, module: Module) -> Iterator[Site]:
         if isinstance(owner, ast.Attribute) and owner.attr in INSIDE:
             continue
         tests = Tests(study, module, _like(owner, module))
-        loops = [loop for loop in _loops(call, module) if tests.any_in(*loop[:2])]
+        wholes = [
+            whole for name, region, whole in _loops(call, module) if tests.any_in(name, region)
+        ]
+        wholes += _handed_to_tests(call, study, module)
         if (
-            not loops
+            not wholes
             or _is_cleaned(call, module)
             or own_names.wrapped_by_now(owner, module, study)  # as of model.module
             or not parameter_owners.sharded(owner, module, study)
@@ -64,10 +67,50 @@ def find_prefixed_names(study: Study, module: Module) -> Iterator[Site]:
         modules = method.attr == "named_modules"  # which are not plain in summon_full_params either
         if flat or (not modules and gathered.is_gathered(call, study, module)):
             continue
-        for _, _, whole in loops:
+        for whole in wholes:
             if whole not in found:
                 found.add(whole)
                 yield Site(CONSTRUCT, module, whole, whole, owner)
+
+
+def _handed_to_tests(call: ast.Call, study: Study, module: Module) -> Iterator[ast.expr]:
+    """The calls of functions that are given the names of a call, and test them in a loop:
+    ``pick(model.named_parameters())``."""
+    for each in _listed(call, module):
+        given = _in_a_list(each, module)
+        around = module.table.parents[given]
+        around = module.table.parents[around] if isinstance(around, ast.keyword) else around
+        if not isinstance(around, ast.Call) or around.func is given:
+            continue
+        for function, where, name in _taken_by(around, given, study, module):
+            tests = Tests(study, where, frozenset(), FUNCTIONS_DEEP - 1)
+            uses = (n for n in where.table.names_by_id.named(name) if not _is_cleaned(n, where))
+            inside = (n for n in uses if enclosing_function(where, n) is function)
+            loops = (
+                loop
+                for use in inside
+                for each in (use, *_items(use, where))
+                for loop in _loops_over(each, where)
+            )
+            if any(tests.any_in(*loop[:2]) for loop in loops):
+                yield around
+
+
+def _taken_by(
+    call: ast.Call, given: ast.expr, study: Study, module: Module
+) -> Iterator[tuple[ast.AST, Module, str]]:
+    """The functions of the project that a call runs, and what they call an argument of it."""
+    for value in study.values(call.func, module):
+        if not isinstance(value, Function) or isinstance(value.node, ast.Lambda):
+            continue
+        names = [a.arg for a in (*value.node.args.posonlyargs, *value.node.args.args)]
+        if isinstance(call.func, ast.Attribute) and value.owner is not None:
+            names = names[1:]
+        if given in call.args:
+            names = names[call.args.index(given) :][:1]
+        else:
+            names = [k.arg for k in call.keywords if k.value is given and k.arg]
+        yield from ((value.node, value.module, name) for name in names)
 
 
 Loop = tuple[str, Sequence[ast.AST], ast.expr | ast.stmt]
@@ -76,27 +119,29 @@ Loop = tuple[str, Sequence[ast.AST], ast.expr | ast.stmt]
 def _loops(call: ast.Call, module: Module) -> Iterator[Loop]:
     """The loops over the names that a call gives."""
     for iterated in _listed(call, module):
-        loop = parameter_loops.loop_over(iterated, module)
-        if loop is None:
-            continue
-        target, region, whole = loop
-        around = module.table.parents[iterated]
-        if isinstance(target, ast.Tuple) and getattr(around, "func", None) is not None:
-            counted = isinstance(around, ast.Call) and getattr(around.func, "id", "") == "enumerate"
-            target = target.elts[1] if counted and len(target.elts) == 2 else target
-        name = target.elts[0] if isinstance(target, ast.Tuple) and target.elts else None
-        if isinstance(name, ast.Name):
-            yield name.id, region, whole
+        yield from _loops_over(iterated, module)
+
+
+def _loops_over(iterated: ast.expr, module: Module) -> Iterator[Loop]:
+    loop = parameter_loops.loop_over(iterated, module)
+    if loop is None:
+        return
+    target, region, whole = loop
+    around = module.table.parents[iterated]
+    if isinstance(target, ast.Tuple) and getattr(around, "func", None) is not None:
+        counted = isinstance(around, ast.Call) and getattr(around.func, "id", "") == "enumerate"
+        target = target.elts[1] if counted and len(target.elts) == 2 else target
+    name = target.elts[0] if isinstance(target, ast.Tuple) and target.elts else None
+    if isinstance(name, ast.Name):
+        yield name.id, region, whole
 
 
 def _listed(call: ast.Call, module: Module) -> Iterator[ast.expr]:
     """A call of ``named_parameters``, and the uses of the name that its result is given."""
     table = module.table
     yield call
-    kept: ast.expr = call
+    kept = _in_a_list(call, module)
     parent = table.parents[kept]
-    while isinstance(parent, ast.Call) and getattr(parent.func, "id", "") in LISTING:
-        kept, parent = parent, table.parents[parent]
     yield from _items(kept, module)
     if not isinstance(parent, ast.Assign) or parent.value is not kept:
         return
@@ -108,6 +153,14 @@ def _listed(call: ast.Call, module: Module) -> Iterator[ast.expr]:
             if owner is scope or table.within[name] is scope:
                 yield name
                 yield from _items(name, module)
+
+
+def _in_a_list(node: ast.expr, module: Module) -> ast.expr:
+    """``list(named)`` and ``dict(named)`` around an expression, if it stands in one."""
+    parent = module.table.parents[node]
+    if isinstance(parent, ast.Call) and getattr(parent.func, "id", "") in LISTING:
+        return _in_a_list(parent, module)
+    return node
 
 
 def _items(node: ast.expr, module: Module) -> Iterator[ast.expr]:

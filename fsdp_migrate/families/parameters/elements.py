@@ -18,6 +18,7 @@ from fsdp_migrate.syntax.scopes import Kind
 from fsdp_migrate.syntax.trees import FUNCTIONS
 
 ALIKE = frozenset({"clone", "contiguous", "detach"})
+NAMES = frozenset({"weight", "bias"})  # of the parameters of torch's own modules
 DEEPEST = 4  # names and functions on the way to the loop
 Origin = tuple[ast.expr, Module]
 
@@ -94,5 +95,23 @@ def _given_by_callers(
     for caller in study.tracer.callers(function, module):
         argument = caller.argument(function, parameter.arg)
         if argument is not None:
+            one = variable_of(argument)
+            if isinstance(one, ast.Attribute) and one.attr in study.cache(parameter_names):
+                yield one, caller.module  # size(model.head.weight)
             yield from lists_of(argument, study, caller.module, depth)
     yield from applied_functions.given_each(function, parameter.arg, study)
+
+
+def parameter_names(study: Study) -> frozenset[str]:
+    """What parameters are called: those of torch's modules, and what classes of the project make.
+
+    ``weight``, and ``scale`` of ``self.scale = nn.Parameter(...)``.
+    """
+    return NAMES | frozenset(
+        attribute.attr
+        for module in study.project.modules
+        for call in module.table.calls_by_name.named("Parameter")
+        if isinstance(assigned := module.table.parents[call], ast.Assign)
+        for attribute in assigned.targets
+        if isinstance(attribute, ast.Attribute)
+    )

@@ -23,7 +23,7 @@ from fsdp_migrate.families.parameters.parameter_loops import (
     STORAGES,
     loop_over,
 )
-from fsdp_migrate.families.parameters.parameter_owners import models_of_list
+from fsdp_migrate.families.parameters.parameter_owners import models_of_list, models_of_states
 from fsdp_migrate.families.training_loop import applied_functions
 from fsdp_migrate.families.training_loop.listed_parts import PARTS
 from fsdp_migrate.families.training_loop.reductions import (
@@ -43,12 +43,10 @@ from fsdp_migrate.syntax.trees import walk
 
 ASKED = SHAPES | COUNTS | OF_WHOLE | STORAGES | REDUCING | PARTS | {"data_ptr", "element_size"}
 # What asks the same of its arguments: ``torch.numel(p)``.
-FUNCTIONS = REDUCING | REDUCERS | COUNTS | OF_WHOLE | applied_functions.APPLYING
-TAKING_LISTS = (
-    applied_functions.APPLYING
-    | clips.SINGLY
-    | {name.rpartition(".")[2] for name in clips.TORCH_CLIP | vectors.FUNCTIONS}
-)
+FUNCTIONS = REDUCING | REDUCERS | COUNTS | OF_WHOLE
+TAKING_LISTS = clips.SINGLY | {
+    name.rpartition(".")[2] for name in clips.TORCH_CLIP | vectors.FUNCTIONS
+}
 OF_LISTS = "_foreach_"
 # What builtins hand on of what they are given; of all others the result is something new.
 HANDING_ON = frozenset({"next", "iter", "list", "tuple", "set", "dict", "zip", "enumerate", "vars"})
@@ -65,7 +63,8 @@ def hidden_parameters(
     """What is measured, changed or gone over outside of sites, and may be a parameter or a list of
     some, with what is not followed on the way."""
     single = {node: partial(is_parameter, study) for node in _measured(module, study)}
-    lists = {node: ways.wanted for node in _gone_over(module) if node not in single}
+    gone_over = (node for node in _gone_over(module) if node not in single)
+    lists = {node: partial(is_list, study) for node in (*gone_over, *_applied(module))}
     for node, is_seen in (single | lists).items():
         if not ways.hands_on(node, module) or is_seen(node, module):
             continue
@@ -76,19 +75,32 @@ def hidden_parameters(
 
 
 def are_parameters(study: Study, node: ast.expr, module: Module) -> bool:
-    """Whether an expression is a variable for parameters of a sharded model, or a list of some."""
-    return bool(models_of_list(node, study, module)) or is_parameter(study, node, module)
+    """Whether an expression is a variable for parameters of a sharded model, or a list of some, or
+    for a tensor of an optimizer's state, which is sharded as they are."""
+    return (
+        is_list(study, node, module)
+        or is_parameter(study, node, module)
+        or bool(models_of_states(node, study, module))
+    )
+
+
+def is_list(study: Study, node: ast.expr, module: Module) -> bool:
+    """Whether an expression is a list of a sharded model's parameters."""
+    return bool(models_of_list(node, study, module))
 
 
 def is_parameter(study: Study, node: ast.expr, module: Module) -> bool:
-    """Whether an expression is a variable for one of a sharded model's parameters."""
+    """Whether an expression is a variable for one of a sharded model's parameters: none is what is
+    taken out of something that is written there, ``{"p": p}["p"]``."""
+    if isinstance(node, ast.Subscript) and isinstance(node.value, WRITTEN):
+        return False
     lists = lists_of(node, study, module)
     return any(models_of_list(each, study, where) for each, where in lists)
 
 
 def _measured(module: Module, study: Study) -> Iterator[ast.expr]:
-    """What has numbers, memory or a gradient taken of it, is changed in place or put into a vector,
-    or has a function called for each."""
+    """What has numbers, memory or a gradient taken of it, is changed in place or put into a
+    vector."""
     table = module.table
     for attribute in table.attributes_by_name.of(_names(module)):
         yield from _wholes(attribute.value)
@@ -104,6 +116,13 @@ def _measured(module: Module, study: Study) -> Iterator[ast.expr]:
         for part in (*vectors.joined_parts(call), *each):
             if part in table.parents:  # not of another file
                 yield from _wholes(part)
+
+
+def _applied(module: Module) -> Iterator[ast.expr]:
+    """What has a function called for each of its elements."""
+    for call in module.table.calls_by_name.of(applied_functions.APPLYING):
+        for given in given_arguments(call):
+            yield from _wholes(given)
 
 
 def _gone_over(module: Module) -> Iterator[ast.expr]:

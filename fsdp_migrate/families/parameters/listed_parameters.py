@@ -107,8 +107,11 @@ def _of_values(node: ast.expr, study: Study, module: Module, depth: int) -> Iter
     for added in _extensions(node, study, module):
         yield from parameters_in(added, study, module, depth - 1)
     if isinstance(node, ast.Name):
-        for lists in _dictionaries_gone_over(node, study, module):
-            yield from parameters_in(lists, study, module, depth - 1)
+        for lists in _gone_over(node, study, module):
+            if _with_items(lists) is not None:
+                yield from parameters_in(lists, study, module, depth - 1)
+            else:
+                yield from _filled_items(lists, study, module, depth - 1)
     if _is_item(node):
         for value in study.values(node.value, module):
             yield from _filled(value, study, depth - 1)
@@ -118,10 +121,17 @@ def _of_values(node: ast.expr, study: Study, module: Module, depth: int) -> Iter
 def _of_groups(group: ast.expr, study: Study, module: Module, depth: int) -> Iterator[Held]:
     """As :func:`parameters_in`, of the parameters of groups that are written out: ``{"params":
     list(model.parameters())}``."""
-    for value in study.values(group, module) if depth else ():
-        for key, given in _entries(value.node):
+    if not depth:
+        return
+    groups = [(value.node, value.module) for value in study.values(group, module)]
+    for lists in _gone_over(group, study, module) if isinstance(group, ast.Name) else ():
+        yield from _filled_items(_with_items(lists) or lists, study, module, depth - 1)
+        for value in study.values(lists, module):
+            groups += study.tracer.additions(value)
+    for written, where in groups:
+        for key, given in _entries(written):
             if isinstance(key, ast.Constant) and key.value == MEMBERS:
-                yield from parameters_in(given, study, value.module, depth - 1)
+                yield from parameters_in(given, study, where, depth - 1)
 
 
 def _entries(node: ast.AST) -> Iterator[tuple[ast.expr | None, ast.expr]]:
@@ -206,7 +216,9 @@ def _extended(study: Study) -> dict[tuple[Module, str], list[tuple[ast.expr, ast
 def _filled_items(container: ast.expr, study: Study, module: Module, depth: int) -> Iterator[Held]:
     """As :func:`parameters_in`, of what the lists in a dictionary are filled with, whichever:
     ``groups[key].append(p)``, ``groups.setdefault(key, []).extend(part.parameters())``."""
-    for element, is_list in study.cache(_into_items).get((module, access_path(container)), ()):
+    path = access_path(container)
+    added = study.cache(_into_items).get((module, path), ()) if path is not None else ()
+    for element, is_list in added:
         if is_list:
             yield from parameters_in(element, study, module, depth)
         else:
@@ -221,15 +233,10 @@ def _into_items(
     for module in study.project.modules:
         for call in module.table.calls_by_name.of(("append", "extend")):
             match call:
-                case ast.Call(
-                    func=ast.Attribute(
-                        value=ast.Subscript(value=owner)
-                        | ast.Call(func=ast.Attribute(value=owner, attr="setdefault")),
-                        attr=attr,
-                    ),
-                    args=[added],
-                ):
-                    found[module, access_path(owner)].append((added, attr == "extend"))
+                case ast.Call(func=ast.Attribute(value=item, attr=attr), args=[added]):
+                    owner = _holder(item)
+                    if owner is not item:
+                        found[module, access_path(owner)].append((added, attr == "extend"))
         for item in module.table.subscripts:
             match module.table.parents[item]:
                 case ast.AugAssign(target=target, op=ast.Add(), value=added) if target is item:
@@ -237,13 +244,34 @@ def _into_items(
     return found
 
 
-def _dictionaries_gone_over(name: ast.Name, study: Study, module: Module) -> Iterator[ast.expr]:
-    """``groups.values()`` of ``for params in groups.values()``, for ``params``."""
+def _holder(item: ast.expr) -> ast.expr:
+    """``groups`` of ``groups[key]``, ``groups[i]["params"]`` and ``groups.setdefault(key, [])``."""
+    match item:
+        case (
+            ast.Subscript(value=owner)
+            | ast.Call(func=ast.Attribute(value=owner, attr="setdefault"))
+        ):
+            return _holder(owner)
+    return item
+
+
+def _gone_over(name: ast.Name, study: Study, module: Module) -> Iterator[ast.expr]:
+    """``groups.values()`` of ``for params in groups.values()``, and ``groups`` of ``for params in
+    groups``, for ``params``."""
     for definition in study.defined_by(name, module):
-        match definition.kind, definition.value:
-            case Kind.ELEMENT, ast.Call(func=ast.Attribute(attr=attr), args=[]) as lists:
-                if attr in ITEMS:
-                    yield lists
+        given = definition.value
+        if definition.kind is not Kind.ELEMENT or given is None:
+            continue
+        if _with_items(given) is not None or isinstance(given, (ast.Name, ast.Attribute)):
+            yield given
+
+
+def _with_items(node: ast.expr) -> ast.expr | None:
+    """The dictionary whose ``values()`` or ``items()`` an expression is."""
+    match node:
+        case ast.Call(func=ast.Attribute(value=owner, attr=attr), args=[]) if attr in ITEMS:
+            return owner
+    return None
 
 
 def _is_item(node: ast.expr) -> TypeGuard[ast.Subscript]:

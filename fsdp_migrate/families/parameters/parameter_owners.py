@@ -11,9 +11,10 @@ from collections.abc import Iterable, Iterator
 
 from fsdp_migrate.analysis.flow import access_path
 from fsdp_migrate.analysis.module import Module
+from fsdp_migrate.analysis.tracing.functions import is_self
 from fsdp_migrate.analysis.values import Class, Computed, Made, Unknown
 from fsdp_migrate.families.parameters import other_names
-from fsdp_migrate.families.parameters.elements import lists_of
+from fsdp_migrate.families.parameters.elements import lists_of, parameter_names
 from fsdp_migrate.families.parameters.listed_parameters import ITEMS, parameters_in
 from fsdp_migrate.families.parameters.looped_parts import kept_of, looped_over
 from fsdp_migrate.families.parameters.own_parameters import models_of_self
@@ -265,7 +266,7 @@ def models_of_list(node: ast.expr, study: Study, module: Module) -> frozenset[Co
         ):
             if attr in ITEMS:  # of an optimizer
                 return models_of_optimizer(owner, study, module)
-    found: set[Constructor] = set()
+    found: set[Constructor] = set(_models_of_one(node, study, module))
     for held, where in parameters_in(node, study, module):
         if isinstance(held, ast.Subscript):
             optimizer = optimizer_of_group(held, where)
@@ -280,6 +281,18 @@ def models_of_list(node: ast.expr, study: Study, module: Module) -> frozenset[Co
                     found |= own
                     break
     return frozenset(found)
+
+
+def _models_of_one(node: ast.expr, study: Study, module: Module) -> frozenset[Constructor]:
+    """The models of one parameter, ``model.head.weight``; of ``self`` it is whole in its own
+    code."""
+    if not isinstance(node, ast.Attribute) or node.attr not in study.cache(parameter_names):
+        return frozenset()
+    *_, root = with_holders(node.value)
+    if is_self(root, module) or is_gathered(node, study, module):
+        return frozenset()
+    found = (sharded(model, module, study) for model in with_holders(node.value))
+    return next(filter(None, found), frozenset())
 
 
 def models_of_states(node: ast.expr, study: Study, module: Module) -> frozenset[Constructor]:

@@ -275,7 +275,7 @@ def _iterated(study: Study, module: Module) -> Iterator[ast.expr]:
     """What loops go over that may be a list of parameters, or a dictionary of them."""
     table = module.table
     yielding = study.cache(_generator_functions)
-    items = (i for i in table.subscripts if getattr(i.slice, "value", None) != MEMBERS)
+    items = (i for i in table.subscripts if not _is_of_optimizer(i, module))
     named: list[ast.Name | ast.Attribute | ast.Subscript]
     named = [*table.names, *table.attributes, *items]
     for name in named:
@@ -301,6 +301,12 @@ def _iterated(study: Study, module: Module) -> Iterator[ast.expr]:
             case ast.Call(func=function) if last_name(function) in others:
                 continue
         yield loop.iter
+
+
+def _is_of_optimizer(item: ast.Subscript, module: Module) -> bool:
+    """Whether an item is the parameters of an optimizer's group, which have sites already."""
+    is_group = getattr(item.slice, "value", None) == MEMBERS
+    return is_group and optimizer_of_group(item, module) is not None
 
 
 def _is_itertools(call: ast.Call, study: Study, module: Module) -> bool:

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from fsdp_migrate.analysis.module import Module
 from fsdp_migrate.analysis.tracing.functions import is_self
 from fsdp_migrate.families.parameters import value_reads
-from fsdp_migrate.families.parameters.elements import variable_of
+from fsdp_migrate.families.parameters.elements import parameter_names, variable_of
 from fsdp_migrate.families.parameters.parameter_loops import ASKED, METHODS, asked_at
 from fsdp_migrate.families.parameters.parameter_numbers import NUMBER, OWN, VALUES
 from fsdp_migrate.families.parameters.parameter_owners import knows_of_shards, sharded
@@ -24,7 +24,6 @@ from fsdp_migrate.syntax.scopes import Kind
 
 CONSTRUCTS = {Read.NUMBER: NUMBER, Read.OWN: OWN, Read.VALUES: VALUES}
 LISTED = frozenset({"list", "tuple", "dict"})
-NAMES = frozenset({"weight", "bias"})  # of the parameters of torch's own modules
 
 
 def find_single_reads(study: Study, module: Module) -> Iterator[Site]:
@@ -65,21 +64,9 @@ def _parameters(study: Study, module: Module) -> Iterator[tuple[ast.expr, ast.ex
     for call in module.table.calls_by_name.named("get_parameter"):
         if isinstance(call.func, ast.Attribute):
             yield call, call.func.value
-    for attribute in module.table.attributes_by_name.of({*NAMES, *study.cache(_parameter_names)}):
+    for attribute in module.table.attributes_by_name.of(study.cache(parameter_names)):
         if isinstance(attribute.ctx, ast.Load):
             yield attribute, attribute.value
-
-
-def _parameter_names(study: Study) -> frozenset[str]:
-    """What classes of the project call the parameters that they make."""
-    return frozenset(
-        attribute.attr
-        for module in study.project.modules
-        for call in module.table.calls_by_name.named("Parameter")
-        if isinstance(assigned := module.table.parents[call], ast.Assign)
-        for attribute in assigned.targets
-        if isinstance(attribute, ast.Attribute)
-    )
 
 
 Asking = dict[ast.expr, list[tuple[ast.Attribute, Construct]]]

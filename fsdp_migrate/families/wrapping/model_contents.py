@@ -22,7 +22,8 @@ from fsdp_migrate.analysis.values import (
 from fsdp_migrate.families.wrapping.module_values import CONTAINER, ModuleValues, is_librarys_module
 from fsdp_migrate.fsdp1 import api as fsdp1
 from fsdp_migrate.planning.context import Study
-from fsdp_migrate.planning.model import Constructor
+from fsdp_migrate.planning.model import Constructor, is_none
+from fsdp_migrate.syntax.trees import DEFINITIONS
 
 # Outside libraries whose models of these names are transformers without BatchNorm and without
 # persistent float buffers (transformers registers its rotary tables with persistent=False).
@@ -213,7 +214,24 @@ def _class(cls: Class, study: Study, result: Contents, seen: set[ast.AST]) -> No
     for related in study.tracer.family(cls):
         if related.node is not cls.node and related.node not in seen:
             _class(related, study, result, seen)
+    for name in _given_names(cls.node):
+        for value in study.tracer.attribute(cls, name, cls.node, cls.module):
+            if _is_module(value, study):
+                _collect(frozenset({value}), study, result, seen)
     _body(cls.node, cls.module, study, result, seen)
+
+
+def _given_names(cls: ast.ClassDef) -> list[str]:
+    """What a class takes out of ``self`` and others give to it: ``net.adapter = Adapter()``."""
+    own = {node.name for node in cls.body if isinstance(node, DEFINITIONS)}
+    asked: dict[str, None] = {}
+    for node in ast.walk(cls):
+        match node:
+            case ast.Assign(targets=targets, value=ast.expr() as value) if not is_none(value):
+                own |= {t.attr for t in targets if isinstance(t, ast.Attribute)}
+            case ast.Attribute(value=ast.Name(id="self"), attr=attr, ctx=ast.Load()):
+                asked[attr] = None
+    return [name for name in asked if name not in own]
 
 
 def _body(
