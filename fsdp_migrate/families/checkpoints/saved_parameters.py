@@ -17,7 +17,7 @@ from fsdp_migrate.families.parameters.elements import lists_of
 from fsdp_migrate.families.parameters.parameter_loops import METHODS
 from fsdp_migrate.families.parameters.parameter_owners import models_of_list, models_of_states
 from fsdp_migrate.families.parameters.state_tensors import held_in, tensors_of
-from fsdp_migrate.families.training_loop.reductions import ELEMENTWISE
+from fsdp_migrate.families.training_loop.sharded_alike import ELEMENTWISE
 from fsdp_migrate.families.wrapping.gathered import is_gathered
 from fsdp_migrate.fsdp1.construct import Construct
 from fsdp_migrate.fsdp1.site import Site

@@ -13,7 +13,12 @@ from collections.abc import Iterator
 from fsdp_migrate.analysis.flow import access_path
 from fsdp_migrate.analysis.module import Module
 from fsdp_migrate.families.checkpoints.training_calls import leads_to_training, training_calls
-from fsdp_migrate.families.training_loop.gathered_roots import may_stay_gathered, reshard_line
+from fsdp_migrate.families.training_loop.backwards import is_dropped
+from fsdp_migrate.families.training_loop.gathered_roots import (
+    may_stay_gathered,
+    reshard_line,
+    runs_of,
+)
 from fsdp_migrate.fsdp1.references import enclosing_function
 from fsdp_migrate.fsdp1.site import Site
 from fsdp_migrate.planning.context import Study
@@ -25,8 +30,13 @@ EVALUATION_WORDS = ("eval", "valid", "no_grad", "inference_mode")
 
 
 def is_evaluated(study: Study) -> bool:
-    """Whether any file speaks of evaluations."""
-    return any(map(study.project.mentions, EVALUATION_WORDS))
+    """Whether any file speaks of evaluations, or runs a model without a backward."""
+    return any(map(study.project.mentions, EVALUATION_WORDS)) or bool(study.cache(_dropped_runs))
+
+
+def _dropped_runs(study: Study) -> frozenset[ast.Call]:
+    runs = runs_of(study.every_constructor, study)
+    return frozenset(run.call for run in runs if is_dropped(run.call, run.module))
 
 
 def may_follow_evaluation(node: ast.AST, module: Module, study: Study, depth: int = DEPTH) -> bool:
@@ -36,7 +46,7 @@ def may_follow_evaluation(node: ast.AST, module: Module, study: Study, depth: in
     function = enclosing_function(module, node)
     loops = [each for each in module.table.ancestors(node) if isinstance(each, LOOPS)]
     line = getattr(node, "lineno", 0)
-    for call in (*training_calls(function), *_evaluations(function)):
+    for call in (*training_calls(function), *_evaluations(function, study)):
         repeated = any(loop in module.table.ancestors(call) for loop in loops)
         if enclosing_function(module, call) is function and (call.lineno < line or repeated):
             return True
@@ -72,11 +82,12 @@ def _steps(function: ast.AST, module: Module, study: Study) -> Iterator[ast.Call
             yield call
 
 
-def _evaluations(function: ast.AST) -> Iterator[ast.Call]:
+def _evaluations(function: ast.AST, study: Study) -> Iterator[ast.Call]:
+    dropped = study.cache(_dropped_runs)
     for call in walk(function):
         if isinstance(call, ast.Call):
             name = (access_path(call.func) or "").rpartition(".")[2]
-            if any(word in name for word in EVALUATION_WORDS):
+            if call in dropped or any(word in name for word in EVALUATION_WORDS):
                 yield call
 
 

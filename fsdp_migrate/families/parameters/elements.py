@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from fsdp_migrate.analysis.module import Module
 from fsdp_migrate.families.training_loop import applied_functions
 from fsdp_migrate.families.training_loop.listed_parts import PARTS
+from fsdp_migrate.families.training_loop.sharded_alike import ELEMENTWISE
 from fsdp_migrate.planning.context import Study
 from fsdp_migrate.syntax.expressions import last_name
 from fsdp_migrate.syntax.scopes import Kind
@@ -19,6 +20,7 @@ from fsdp_migrate.syntax.trees import FUNCTIONS
 
 ALIKE = frozenset({"clone", "contiguous", "detach"})
 NAMES = frozenset({"weight", "bias"})  # of the parameters of torch's own modules
+ARITHMETIC = frozenset({"add", "sub", "mul", "div", "lerp", "addcmul", "addcdiv"})
 DEEPEST = 4  # names and functions on the way to the loop
 Origin = tuple[ast.expr, Module]
 
@@ -45,6 +47,8 @@ def _lists_of(node: ast.expr, study: Study, module: Module, depth: int) -> Itera
     match node:
         case ast.Call(func=ast.Name(id="next"), args=[inner, *_]):
             yield inner, module
+    for operand in _operands(node):
+        yield from lists_of(operand, study, module, depth)
     if not isinstance(node, ast.Name):
         return
     for definition in study.defined_by(node, module):
@@ -69,6 +73,20 @@ def variable_of(node: ast.expr) -> ast.expr:
         case ast.Call(func=function, args=[like, *_]) if last_name(function).endswith("_like"):
             return variable_of(like)
     return node
+
+
+def _operands(node: ast.expr) -> tuple[ast.expr, ...]:
+    """What a value is computed from element by element, one of which may be a parameter: ``old``
+    and ``p.data`` of ``old - p.data``. What comes of a ``DTensor`` is one."""
+    match node:
+        case ast.BinOp(left=left, op=op, right=right) if not isinstance(op, ast.MatMult):
+            return left, right
+        case ast.UnaryOp(operand=operand):
+            return (operand,)
+        case ast.Call(func=ast.Attribute(value=owner, attr=attr), args=args):
+            if attr in ELEMENTWISE or attr in ARITHMETIC:
+                return owner, *args
+    return ()
 
 
 def is_looped(node: ast.expr, study: Study, module: Module) -> bool:

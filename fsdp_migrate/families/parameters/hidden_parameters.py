@@ -27,12 +27,12 @@ from fsdp_migrate.families.parameters.parameter_owners import models_of_list, mo
 from fsdp_migrate.families.training_loop import applied_functions
 from fsdp_migrate.families.training_loop.listed_parts import PARTS
 from fsdp_migrate.families.training_loop.reductions import (
-    ELEMENTWISE,
     EXTREMES,
     REDUCERS,
     REDUCING,
     TOTALS,
 )
+from fsdp_migrate.families.training_loop.sharded_alike import ELEMENTWISE
 from fsdp_migrate.fsdp1.model_values import definitions
 from fsdp_migrate.fsdp1.unfollowed import Ways, reason
 from fsdp_migrate.planning.context import Study

@@ -11,8 +11,9 @@ from fsdp_migrate.analysis.flow import access_path
 from fsdp_migrate.analysis.module import Module
 from fsdp_migrate.analysis.values import Generated, Value
 from fsdp_migrate.families.parameters.parameter_loops import AROUND, METHODS
-from fsdp_migrate.families.training_loop import applied_functions, reductions
+from fsdp_migrate.families.training_loop import applied_functions
 from fsdp_migrate.families.training_loop.listed_parts import PARTS
+from fsdp_migrate.families.training_loop.sharded_alike import ELEMENTWISE, reduced_parts
 from fsdp_migrate.fsdp1.references import enclosing_function
 from fsdp_migrate.planning.context import Study
 from fsdp_migrate.syntax.expressions import last_name, names_in
@@ -60,12 +61,12 @@ def _parameters_in(node: ast.expr, study: Study, module: Module, depth: int) -> 
         case ast.ListComp() | ast.GeneratorExp() | ast.SetComp():
             names = {n for g in node.generators for n in names_in(g.target)}
             parts = node.elt.elts if isinstance(node.elt, ast.Tuple) else [node.elt]
-            held = any(reductions.reduced_parts(part, names) for part in parts)
+            held = any(reduced_parts(part, names) for part in parts)
             if held or isinstance(node.elt, ast.Dict):
                 inner = [g.iter for g in node.generators]
         case ast.DictComp():
             names = {n for g in node.generators for n in names_in(g.target)}
-            if reductions.reduced_parts(node.value, names):
+            if reduced_parts(node.value, names):
                 inner = [g.iter for g in node.generators]
         case ast.Call(func=ast.Attribute(value=owner, attr=attr), args=[]) if attr in ITEMS:
             inner = [owner]
@@ -161,10 +162,10 @@ def _gives_parts(call: ast.Call, study: Study, module: Module) -> bool:
             return made in AROUND  # map(list, lists)
         case ast.Call(func=ast.Name(id=applied_functions.MAP), args=[ast.Lambda() as each, _]):
             names = {a.arg for a in each.args.args[:1]}
-            return bool(reductions.reduced_parts(each.body, names))
+            return bool(reduced_parts(each.body, names))
         case ast.Call(func=ast.Name(id=applied_functions.MAP), args=[function, _]):
             name, is_attribute = applied_functions.named(function, study, module)
-            return name in (PARTS if is_attribute else reductions.ELEMENTWISE)
+            return name in (PARTS if is_attribute else ELEMENTWISE)
     return False
 
 
@@ -298,7 +299,7 @@ def _filled(container: Value, study: Study, depth: int) -> Iterator[Held]:
 
 def _looped(element: ast.expr, module: Module, study: Study, depth: int) -> Iterator[Held]:
     """As :func:`parameters_in`, of what a loop gives one by one: ``found.append(p)``."""
-    parts = reductions.reduced_parts(element, names_in(element))
+    parts = reduced_parts(element, names_in(element))
     looped = [n for part in parts for n in walk(part) if isinstance(n, ast.Name)]
     for definition in (d for name in looped for d in study.defined_by(name, module)):
         if definition.kind is Kind.ELEMENT and definition.value is not None:

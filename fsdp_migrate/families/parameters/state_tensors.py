@@ -21,7 +21,7 @@ from fsdp_migrate.analysis.module import Module
 from fsdp_migrate.analysis.values import Display, Generated
 from fsdp_migrate.families.training_loop import applied_functions
 from fsdp_migrate.families.training_loop.listed_parts import PARTS
-from fsdp_migrate.families.training_loop.reductions import ELEMENTWISE
+from fsdp_migrate.families.training_loop.sharded_alike import ELEMENTWISE
 from fsdp_migrate.fsdp1.references import enclosing_function
 from fsdp_migrate.planning.context import Study
 from fsdp_migrate.syntax.expressions import last_name

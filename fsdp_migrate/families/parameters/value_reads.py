@@ -15,6 +15,7 @@ from enum import Enum
 from fsdp_migrate.analysis.module import Module
 from fsdp_migrate.families.training_loop import reductions
 from fsdp_migrate.families.training_loop.listed_parts import PARTS, listed
+from fsdp_migrate.families.training_loop.sharded_alike import ELEMENTWISE
 from fsdp_migrate.planning.context import Study
 from fsdp_migrate.syntax.expressions import given_arguments, last_name
 from fsdp_migrate.syntax.trees import walk
@@ -125,7 +126,7 @@ def reads_of(
                 return
             case ast.Call(func=function) if node in parent.args:
                 call, name = parent, last_name(function)
-                known = OF_ALL | OF_TWO | reductions.ELEMENTWISE
+                known = OF_ALL | OF_TWO | ELEMENTWISE
                 if name in known and not any(
                     q == f"{owner}{name}"
                     for q in study.external(function, module)
@@ -157,7 +158,7 @@ def reads_of(
             if not _is_along_rows(call, node, name):
                 yield from _result(call, base, name, mixed, checked, module)
             return
-        if name not in reductions.ELEMENTWISE:
+        if name not in ELEMENTWISE:
             return
         checked = checked or name in CHECKS
         node = call

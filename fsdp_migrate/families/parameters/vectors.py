@@ -22,14 +22,13 @@ from fsdp_migrate.families.training_loop import applied_functions
 from fsdp_migrate.families.training_loop.applied_functions import MAP, STARMAP
 from fsdp_migrate.families.training_loop.gathered_roots import may_stay_gathered, reshard_line
 from fsdp_migrate.families.training_loop.reductions import (
-    ELEMENTWISE,
     MODULES,
     OF_LISTS,
     REDUCING,
     is_reduced,
-    reduced_parts,
     reduction_named,
 )
+from fsdp_migrate.families.training_loop.sharded_alike import ELEMENTWISE, reduced_parts
 from fsdp_migrate.families.wrapping.gathered import is_gathered
 from fsdp_migrate.fsdp1.construct import Construct
 from fsdp_migrate.fsdp1.site import Site

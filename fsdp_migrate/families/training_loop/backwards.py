@@ -62,6 +62,30 @@ def backward_follows(
     return False
 
 
+def is_dropped(node: ast.expr, module: Module) -> bool:
+    """Whether no backward follows a forward: what it gives is cut off where it stands, as in
+    ``print(model(x).sum().item())``, or is not kept, or stays in a function without a backward."""
+    child: ast.AST = node
+    for parent in module.table.ancestors(node):
+        if isinstance(parent, ast.Attribute) and parent.attr in CUTTING:
+            return True
+        if isinstance(parent, ast.stmt):
+            break
+        child = parent
+    statement = module.table.statement(node)
+    if isinstance(statement, ast.Expr):
+        return child is node
+    names = statement.targets if isinstance(statement, ast.Assign) else []
+    function = enclosing_function(module, node)
+    if not names or not all(isinstance(each, ast.Name) for each in names):
+        return False
+    return not any(
+        isinstance(each, (ast.Return, ast.Yield))
+        or (isinstance(each, ast.Call) and "backward" in last_name(each.func))
+        for each in walk(function)
+    )
+
+
 def _in_callers(node: ast.AST, module: Module, study: Study, depth: int) -> bool:
     """Whether a backward follows wherever the function around ``node`` is called."""
     function = enclosing_function(module, node)

@@ -16,7 +16,8 @@ from fsdp_migrate.analysis.flow import access_path
 from fsdp_migrate.analysis.module import Module
 from fsdp_migrate.analysis.values import External, Function
 from fsdp_migrate.families.training_loop import applied_functions
-from fsdp_migrate.families.training_loop.listed_parts import PARTS, STATES, listed
+from fsdp_migrate.families.training_loop.listed_parts import listed
+from fsdp_migrate.families.training_loop.sharded_alike import reduced_parts
 from fsdp_migrate.fsdp1 import references
 from fsdp_migrate.planning.context import Study
 from fsdp_migrate.syntax.expressions import given_arguments, last_name
@@ -30,12 +31,6 @@ OF_LISTS = frozenset({"_foreach_norm", "get_total_norm"})
 REDUCING = NORMS | EXTREMES | TOTALS | OF_LISTS
 MODULES = ("torch.", "torch.linalg.", "torch.nn.utils.", "torch.nn.utils.clip_grad.")
 NORM_ARGUMENTS = frozenset({"p", "ord", "dtype", "norm_type"})
-# What leaves every element where it is.
-ELEMENTWISE = frozenset(
-    {"detach", "clone", "float", "double", "half", "bfloat16", "to", "type", "cpu", "cuda", "abs"}
-    | {"pow", "square", "view", "reshape", "flatten", "ravel", "contiguous", "nan_to_num", "neg"}
-    | {"isnan", "isinf", "isfinite"}
-)
 NUMBERS = frozenset({"float", "int", "bool"})
 # What may stand between a number and ``item()``.
 BEFORE_ITEM = frozenset({"detach", "cpu", "float", "double", "to", "squeeze", "clone", "data"})
@@ -106,42 +101,6 @@ def _is_on_lines(call: ast.Call, part: ast.AST) -> bool:
     """Whether a call stands on a line of a part, which is quicker than to search its parents."""
     first = getattr(part, "lineno", 0)
     return first <= call.lineno <= (getattr(part, "end_lineno", None) or call.lineno)
-
-
-def reduced_parts(node: ast.expr, names: Collection[str]) -> list[ast.expr]:
-    """``p.grad`` of ``p.grad.detach().float() ** 2``, and an optimizer's ``state[p]["exp_avg"]``,
-    which is sharded as ``p``; nothing where no variable is left."""
-    match node:
-        case ast.Name(id=name):
-            return [node] if name in names else []
-        case ast.NamedExpr(value=inner):
-            return reduced_parts(inner, names)
-        case ast.Attribute(attr=attr):
-            inner = node
-            while isinstance(inner, ast.Attribute) and inner.attr in PARTS:
-                inner = inner.value
-            if isinstance(inner, ast.Name):
-                return [node] if inner.id in names else []
-            return reduced_parts(inner, names) if attr in PARTS else []
-        case ast.Subscript(value=ast.Attribute(attr="state"), slice=ast.Name(id=name)):
-            return [node] if name in names else []  # of an optimizer
-        case ast.Subscript(value=state, slice=ast.Constant(value=str(key))):
-            of_state = isinstance(state, ast.Subscript) or key in STATES  # not group["scale"]
-            return [node] if of_state and reduced_parts(state, names) else []
-        case ast.Call(func=ast.Attribute(value=ast.Name(id="torch"), attr=attr), args=[first, *_]):
-            return reduced_parts(first, names) if attr in ELEMENTWISE else []
-        case ast.Call(func=ast.Attribute(value=value, attr=attr)):
-            return reduced_parts(value, names) if attr in ELEMENTWISE else []
-        case ast.BinOp(left=left, op=op, right=right) if not isinstance(op, ast.MatMult):
-            here = reduced_parts(left, names)
-            if not here or isinstance(right, ast.Constant):
-                return here
-            other = reduced_parts(right, names)
-            return [*here, *other] if other else []
-        case ast.IfExp(body=left, orelse=right):
-            here, other = reduced_parts(left, names), reduced_parts(right, names)
-            return [*here, *other] if here and other else []
-    return []
 
 
 def _read(call: ast.Call, names: Collection[str], study: Study, module: Module) -> Reduction | None:
