@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
+from dataclasses import replace
 
 from fsdp_migrate.analysis.flow import Test, access_path
 from fsdp_migrate.analysis.module import Module
@@ -149,6 +150,18 @@ class Narrowing:
         """Whether what ``node`` uses certainly is an FSDP1 model, or is none; None if neither."""
         verdicts = [self._told(test, module) for test in self._tests(node, module)]
         return False if False in verdicts else (True if True in verdicts else None)
+
+    def is_told_by(self, condition: ast.expr, node: ast.expr, module: Module) -> bool:
+        """Whether a condition alone tells that what ``node`` uses is an FSDP1 model, and would tell
+        that it is none where it does not hold."""
+        if isinstance(condition, ast.UnaryOp) and isinstance(condition.op, ast.Not):
+            condition = condition.operand
+        return any(
+            test.node is condition
+            and self._told(test, module) is True
+            and self._told(replace(test, holds=not test.holds), module) is False
+            for test in self._tests(node, module)
+        ) and not any(map(self._is_compiled, self.tracer.evaluate(node, module)))
 
     def _tests(self, node: ast.expr, module: Module) -> frozenset[Test]:
         found = self._of_path(node, module)

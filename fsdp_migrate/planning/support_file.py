@@ -52,6 +52,11 @@ def place(project: Project, edits: Mapping[Module, list[Edit]]) -> Placed:
     homes, unproved = _homes(
         project, wanted, cache(lambda name: class_identity.is_told_apart(name, project, all_edits))
     )
+    for module in wanted.keys() - {m for _, users in homes for m in users}:
+        made = support_in_file.define_without_place(module, needs[module], edits[module])
+        if made:
+            result[module] += made
+            unproved = {key: why for key, why in unproved.items() if key[0] != module.path}
     if unproved:
         return Placed({}, {}, unproved)
     files: dict[Path, list[Support]] = {}

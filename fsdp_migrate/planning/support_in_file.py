@@ -11,6 +11,7 @@ from fsdp_migrate.planning import support_library as library
 from fsdp_migrate.planning.edits import Code, Define, Edit, Import, ReplaceStatement, Support
 
 LONGEST = 20  # lines of code, docstrings aside, of all that a file defines itself
+LONGEST_WITHOUT_PLACE = 60  # the same, where no support file could be imported
 
 
 def define(
@@ -32,10 +33,23 @@ def define(
     return found
 
 
-def _are_short(names: Collection[str]) -> bool:
+def define_without_place(
+    module: Module, needs: Sequence[Support], edits: Sequence[Edit]
+) -> list[Edit]:
+    """The definitions for a file that can import no support file by every name that it has.
+
+    Others may have the same functions: no value of theirs is told apart, as classes would be.
+    """
+    names = library.closure(need.function for need in needs)
+    if not _are_short(names, LONGEST_WITHOUT_PLACE):
+        return []
+    return _definitions(module, names, needs, edits)
+
+
+def _are_short(names: Collection[str], longest: int = LONGEST) -> bool:
     if any(library.is_class(name) or library.has_unions(name) for name in names):
         return False
-    return sum(map(library.lines_of_code, names)) <= LONGEST
+    return sum(map(library.lines_of_code, names)) <= longest
 
 
 def _definitions(

@@ -3,6 +3,7 @@
 import copy
 import dataclasses
 import enum
+import functools
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence, Set
 from contextlib import contextmanager
 from typing import Any
@@ -1011,6 +1012,8 @@ def no_sync_of_any_unsharded(model: nn.Module) -> Iterator[None]:
 def clip_grad_norm_(model: nn.Module, max_norm: float, norm_type: float = 2.0) -> torch.Tensor:
     """Clip the gradients of all parameters together, ignored (unsharded) ones included.
 
+    The norm is added up in float32, as in FSDP1: in float16 squares overflow, or vanish.
+
     Returns:
         The total norm before clipping, a plain scalar tensor. The gradients of ignored parameters
         are not reduced, so a rank counts its own.
@@ -1019,15 +1022,19 @@ def clip_grad_norm_(model: nn.Module, max_norm: float, norm_type: float = 2.0) -
     for p in model.parameters():
         if p.grad is not None:
             groups.setdefault(getattr(p.grad, "device_mesh", None), []).append(p)
+    dtypes = [p.grad.dtype for p in model.parameters() if p.grad is not None]
+    dtype = functools.reduce(torch.promote_types, dtypes) if dtypes else torch.float32
+    wide = torch.promote_types(dtype, torch.float32)
     norms = [torch.tensor(0.0)] if not groups else []
     for group in groups.values():
         grads = [p.grad for p in group if p.grad is not None]
-        norm = torch.nn.utils.get_total_norm(grads, norm_type)
+        parts = [torch.linalg.vector_norm(g, norm_type, dtype=wide) for g in grads]
+        norm = torch.linalg.vector_norm(torch.stack(parts), norm_type)
         norms.append(norm.full_tensor() if isinstance(norm, DTensor) else norm)
     total: torch.Tensor = torch.linalg.vector_norm(torch.stack(norms), norm_type)
     for group in groups.values():
         torch.nn.utils.clip_grads_with_norm_(group, max_norm, total)
-    return total
+    return total.to(dtype)
 
 
 def clip_any_grad_norm_(model: nn.Module, max_norm: float, norm_type: float) -> torch.Tensor:

@@ -5,6 +5,7 @@ from collections.abc import Iterable
 
 from fsdp_migrate.families.parameters import clips
 from fsdp_migrate.families.parameters.parameter_owners import models_concerned, sharded
+from fsdp_migrate.families.precision import half_models
 from fsdp_migrate.families.training_loop import reductions
 from fsdp_migrate.families.wrapping import frozen_modules, strategies, tensor_parallel
 from fsdp_migrate.fsdp1.construct import ConstructKind
@@ -190,8 +191,16 @@ def _of_a_list(site: Site, study: Study) -> Decision:
     used = not isinstance(site.module.table.parents[site.call], ast.Expr)
     if used and not ignores and _is_certain(site, study):
         proposal.replace(site.module, site.call, _whole(site.call))
+    half = IN_HALF if half_models.may_be_half(models, study) else ""
     message, review = "the norm of all ranks", _local(site, models, study)
+    review = "; ".join(filter(None, [review, half]))
     return study.rewritten(site, RULE.code, message, proposal, models=models, review=review)
+
+
+IN_HALF = (
+    "gradients in float16 have a norm in float16, whose squares are added up over the ranks now: "
+    "it overflows where one rank's part is above 255; clip by norms with dtype=torch.float32"
+)
 
 
 def _of_both_kinds(site: Site, study: Study) -> Decision:
@@ -244,7 +253,8 @@ def _emulation(
         return "clip_any_grad_norm_"
     several = frozen_modules.may_ignore_trained(models, study)
     several = several or tensor_parallel.may_split(models, study)
-    return "clip_grad_norm_" if several else ""
+    # In float16, torch's squares overflow; FSDP1 added up in float32.
+    return "clip_grad_norm_" if several or half_models.may_be_half(models, study) else ""
 
 
 def _local(site: Site, models: frozenset[Constructor], study: Study) -> str:

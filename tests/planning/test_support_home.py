@@ -740,6 +740,31 @@ def test_where_no_import_works_in_every_way_it_is_left(tree: Mapping[str, str]) 
     assert source_of(after["pkg/a.py"]) == ["pkg.fsdp2_support"]
 
 
+SHORT = """
+
+def whole(net):
+    model = FSDP(net, ignored_modules=[net.head])
+    print(model.clip_grad_norm_(1.0))
+    return model
+"""
+
+
+@pytest.mark.parametrize("name", NOT_BOTH)
+def test_short_functions_stand_in_a_file_that_can_import_none(name: str) -> None:
+    """Also where another file needs the same, and has it from a support file."""
+    tree = {path: text.replace(USE, SHORT) for path, text in NOT_BOTH[name].items()}
+    tree["more.py"] = f"from pkg.a import whole\n{HEAD}{SHORT.replace('whole', 'other')}"
+    result, after = migrate(tree)
+    assert all(d.outcome is not Outcome.LEFT for d in result.decisions)
+    assert not result.problems
+    assert "\ndef clip_grad_norm_(model" in after["pkg/a.py"]
+    assert "fsdp2_support" not in after["pkg/a.py"]
+    assert source_of(after["more.py"]) == ["pkg.fsdp2_support"]
+    again, same = migrate(after)
+    assert same == after
+    assert not again.problems
+
+
 APART = {
     "src/tool/__init__.py": "",
     "src/tool/check.py": CHECK,

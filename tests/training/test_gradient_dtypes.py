@@ -102,3 +102,56 @@ def test_fsdp1_stops_where_its_method_is_given_parameters(
     launcher.script(both.after)
     with pytest.raises(AssertionError, match="AttributeError"):
         launcher.script(both.before)
+
+
+HALF = """\
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+
+def main():
+    dist.init_process_group("gloo")
+    torch.manual_seed(0)
+    net = nn.Sequential(nn.Linear(8, 16), nn.ReLU(), nn.Linear(16, 1)).half()
+    model = FSDP(net, device_id=torch.device("cpu"), use_orig_params=True)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    torch.manual_seed(1 + dist.get_rank())
+    for scale in (1e-4, 1.0, 300.0):
+        x = torch.randn(8, 8).half()
+        loss = scale * (model(x).float() - x.sum(1, keepdim=True)).pow(2).mean()
+        loss.backward()
+        norm = CLIPPED
+        print("norm", norm.dtype, bool(norm.isfinite()), bool(norm > 0))
+        optimizer.step()
+        optimizer.zero_grad()
+        print("loss", loss.item(), round(norm.item() / scale, 1))
+    dist.destroy_process_group()
+
+
+main()
+"""
+
+
+def test_gradients_in_float16_are_clipped_by_a_norm_in_float32(
+    launcher: Launcher, tmp_path: Path
+) -> None:
+    text = HALF.replace("CLIPPED", "model.clip_grad_norm_(0.05)")
+    both = written({"train.py": text.encode()}, tmp_path)
+    assert "TODO" not in both.after.read_text()
+    before, after = launcher.script(both.before), launcher.script(both.after)
+    assert compare(before, after) >= 6
+    plain = both.after.read_text().replace(
+        "= clip_grad_norm_(model, ", "= torchs(model.parameters(), "
+    )
+    plain = plain.replace("def main", "torchs = torch.nn.utils.clip_grad_norm_\n\n\ndef main")
+    both.after.write_text(plain.replace("norm.isfinite()", "norm.full_tensor().isfinite()"))
+    assert any("False" in line for line in launcher.script(both.after).output)
+
+
+def test_torchs_norm_of_a_list_in_float16_is_marked(tmp_path: Path) -> None:
+    listed = "[p for p in model.parameters() if p.requires_grad]"
+    text = HALF.replace("CLIPPED", f"torch.nn.utils.clip_grad_norm_({listed}, 0.05)")
+    after = written({"train.py": text.encode()}, tmp_path).after.read_text()
+    assert "gradients in float16 have a norm in float16" in after.replace("\n        #     ", " ")

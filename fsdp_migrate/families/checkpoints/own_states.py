@@ -21,7 +21,7 @@ from fsdp_migrate.families.checkpoints import (
     snapshots,
     torchs_loads,
 )
-from fsdp_migrate.families.parameters import parameter_owners
+from fsdp_migrate.families.parameters import other_branches, parameter_owners
 from fsdp_migrate.families.training_loop import schedulers
 from fsdp_migrate.families.training_loop.early_optimizers import is_optimizer, is_optimizer_name
 from fsdp_migrate.fsdp1 import possible_models, unfollowed
@@ -141,6 +141,8 @@ def _uses(name: str, study: Study, module: Module, *, all_of_them: bool = False)
         if len(call.args) != (name == TAKEN) or call.keywords:
             continue
         if not _is_optimizer(attribute.value, module, study) or is_converted(call, module, study):
+            continue
+        if other_branches.is_of_no_model(attribute.value, module, study):
             continue
         use = _use(call, attribute.value, module, study)
         if optimizer_states.kinds(study.values(use.optimizer, module), study).is_empty:

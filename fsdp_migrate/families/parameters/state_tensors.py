@@ -19,6 +19,7 @@ from enum import IntEnum
 from fsdp_migrate.analysis.flow import Definition
 from fsdp_migrate.analysis.module import Module
 from fsdp_migrate.analysis.values import Display, Generated
+from fsdp_migrate.families.parameters import other_branches
 from fsdp_migrate.families.training_loop import applied_functions
 from fsdp_migrate.families.training_loop.listed_parts import PARTS
 from fsdp_migrate.families.training_loop.sharded_alike import ELEMENTWISE
@@ -126,7 +127,7 @@ class _Known:
             if each in self.held:
                 continue
             self.held[each] = {}
-            for held in _written(each):
+            for held in _written(each, study):
                 self._put(each, held)
             for source, change in _sources(each, study):
                 self.asking[source].append((each, change))
@@ -149,13 +150,14 @@ def _known(study: Study) -> _Known:
     return _Known()
 
 
-def _written(place: _Place) -> Iterator[Held]:
+def _written(place: _Place, study: Study) -> Iterator[Held]:
     """What an expression says itself of an optimizer's state."""
     match place:
         case _Place(ast.Attribute(value=owner, attr="state"), module, None):
             yield Held(Step.WHOLE, owner, module)
         case _Place(ast.Call(func=ast.Attribute(value=owner, attr="state_dict")), module, None):
-            yield Held(Step.DICTIONARY, owner, module)
+            if not other_branches.is_of_no_model(owner, module, study):
+                yield Held(Step.DICTIONARY, owner, module)
 
 
 def _sources(place: _Place, study: Study) -> Iterator[_Source]:
