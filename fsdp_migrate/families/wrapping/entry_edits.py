@@ -57,12 +57,7 @@ def edit(
         elif entry in handed_over:
             pass
         elif entry.statement not in staying or (entry in kept and entry.is_statement):
-            only = _condition_of(entry, plan, study)
-            above = module.table.parents[entry.statement]
-            if isinstance(above, ast.If) and above.orelse == [entry.statement] and not lines:
-                proposal.drop_else(module, above)
-            else:
-                proposal.delete(module, only or entry.statement)
+            _delete(entry, module, plan, study, has_lines=bool(lines))
             staying.add(entry.statement)  # it goes once
         elif isinstance(entry.node, ast.keyword):
             proposal.remove_argument(module, of_kind(entry.display, ast.Call), entry.node)
@@ -120,16 +115,32 @@ def _made_in_else(
     return None
 
 
-def remove(going: Iterable[tuple[Entry, Module]], plan: ShardPlan) -> None:
+def remove(going: Iterable[tuple[Entry, Module]], plan: ShardPlan, study: Study) -> None:
     """Remove entries from a dictionary that stays."""
     for entry, module in going:
-        if entry.is_statement:
-            plan.proposal.delete(module, entry.statement)
+        if entry.display is None:
+            _delete(entry, module, plan, study)
         elif isinstance(entry.node, ast.keyword):
             plan.proposal.remove_argument(module, of_kind(entry.display, ast.Call), entry.node)
         else:
             plan.proposal.remove_item(module, of_kind(entry.display, ast.Dict), entry.value)
         plan.proposal.claims.gone.add(entry.value)
+
+
+def _delete(
+    entry: Entry, module: Module, plan: ShardPlan, study: Study, *, has_lines: bool = False
+) -> None:
+    """Delete the statement that puts an entry there, with an ``if`` or an ``else`` for it alone.
+
+    Args:
+        has_lines: others are written in front of it, and stay.
+    """
+    above = module.table.parents[entry.statement]
+    if isinstance(above, ast.If) and above.orelse == [entry.statement] and not has_lines:
+        plan.proposal.drop_else(module, above)
+    else:
+        only = _condition_of(entry, module, plan, study)
+        plan.proposal.delete(module, only or entry.statement)
 
 
 def _write_entry(
@@ -164,9 +175,8 @@ def _only_asks(test: ast.expr) -> bool:
     return isinstance(test, ast.Constant) or access_path(test) is not None
 
 
-def _condition_of(entry: Entry, plan: ShardPlan, study: Study) -> ast.If | None:
+def _condition_of(entry: Entry, module: Module, plan: ShardPlan, study: Study) -> ast.If | None:
     """The ``if`` that stands there for nothing but an argument that goes without a word."""
-    module = plan.constructor.module
     parents = module.table.parents
     match parents[entry.statement]:
         case ast.If(body=[_], orelse=[]) as only if _only_asks(only.test):
