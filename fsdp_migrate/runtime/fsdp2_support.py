@@ -984,7 +984,7 @@ def no_sync_unsharded(model: FSDPModule) -> Iterator[None]:
 @contextmanager
 def no_sync_of_any(model: nn.Module) -> Iterator[None]:
     """Accumulate gradients without reducing them over the ranks, also those of DDP."""
-    inner = _eager(model)
+    inner = model if isinstance(model, FSDPModule) else _eager(model)
     if not isinstance(inner, FSDPModule):  # DistributedDataParallel has its own
         with inner.no_sync():
             yield
@@ -999,7 +999,7 @@ def no_sync_of_any(model: nn.Module) -> Iterator[None]:
 @contextmanager
 def no_sync_of_any_unsharded(model: nn.Module) -> Iterator[None]:
     """Accumulate gradients without reducing them, also those of DDP; FSDP2's stay gathered."""
-    inner = _eager(model)
+    inner = model if isinstance(model, FSDPModule) else _eager(model)
     if not isinstance(inner, FSDPModule):  # DistributedDataParallel has its own
         with inner.no_sync():
             yield
