@@ -180,3 +180,66 @@ def test_lists_in_dictionaries_of_other_parameters(clip: str) -> None:
     source = GROUPED.replace("NAMED", other).replace("CLIP", clip)
     result, _ = migrate({"train.py": source})
     assert not [d for d in result.decisions if "clip_grad_norm_" in str(d.site.construct)]
+
+
+HANDED_ON = """\
+import torch.nn as nn
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+
+def library():
+    import torch
+
+    return torch
+
+
+class Base:
+    def __init__(self, net):
+        self.model = net
+
+    def initialize(self):
+        pass
+
+LINES
+
+class Sharded(Base):
+    def initialize(self):
+        self.model = FSDP(self.model)
+"""
+WAYS = {
+    "a parameter": """
+    def step(self, torch):
+        torch.nn.utils.clip_grad_norm_(self.model.parameters(), 1.0)
+""",
+    "what a function gives": """
+    def step(self):
+        torch = library()
+        torch.nn.utils.clip_grad_norm_(self.model.parameters(), 1.0)
+""",
+    "what a module gives": """
+    def step(self):
+        torch = pytest.importorskip("torch")
+        torch.nn.utils.clip_grad_norm_(self.model.parameters(), 1.0)
+""",
+}
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_torch_may_be_handed_on(way: str) -> None:
+    result, _ = migrate({"train.py": HANDED_ON.replace("LINES", WAYS[way])})
+    assert "FSDP401" in {decision.code for decision in result.decisions}
+
+
+@pytest.mark.parametrize("name", ["library", "for torch in", "with library() as torch"])
+def test_other_names_say_nothing(name: str) -> None:
+    lines = {
+        "library": WAYS["a parameter"].replace("torch", "library"),
+        "for torch in": WAYS["a parameter"]
+        .replace("(self, torch):", "(self, all):\n        for torch in all:")
+        .replace("        torch.nn", "            torch.nn"),
+        "with library() as torch": WAYS["a parameter"]
+        .replace("(self, torch):", "(self, given):\n        with given as torch:")
+        .replace("        torch.nn", "            torch.nn"),
+    }[name]
+    result, _ = migrate({"train.py": HANDED_ON.replace("LINES", lines)})
+    assert "FSDP401" not in {decision.code for decision in result.decisions}
