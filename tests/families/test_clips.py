@@ -243,3 +243,49 @@ def test_other_names_say_nothing(name: str) -> None:
     }[name]
     result, _ = migrate({"train.py": HANDED_ON.replace("LINES", lines)})
     assert "FSDP401" not in {decision.code for decision in result.decisions}
+
+
+HELD = """\
+import torch
+from torch import nn
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+from torch.nn.parallel import DistributedDataParallel as DDP
+
+
+class Holder(nn.Module):
+    def __init__(self, net):
+        super().__init__()
+        self.net = net
+
+
+def main(fsdp, ddp):
+    model = nn.Linear(4, 4)
+    if fsdp:
+        model = FSDP(model)
+    HOLDS
+    model(torch.ones(2, 4)).sum().backward()
+    if TEST:
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+"""
+HOLDS = {
+    "a module": "model = Holder(model)",
+    "DDP": "if ddp:\n        model = DDP(model)",
+}
+
+
+@pytest.mark.parametrize(("test", "marked"), [("fsdp", True), ("ddp", True), ("not fsdp", False)])
+@pytest.mark.parametrize("holds", HOLDS)
+def test_what_holds_no_model_under_a_setting_is_clipped_as_before(
+    holds: str, test: str, marked: bool
+) -> None:
+    text = HELD.replace("HOLDS", HOLDS[holds]).replace("TEST", test)
+    result, _ = migrate({"train.py": text})
+    assert ("FSDP401" in {decision.code for decision in result.decisions}) is marked
+
+
+def test_a_setting_that_changes_says_nothing() -> None:
+    text = HELD.replace("HOLDS", f"{HOLDS['a module']}\n    fsdp = False").replace(
+        "TEST", "not fsdp"
+    )
+    result, _ = migrate({"train.py": text})
+    assert "FSDP401" in {decision.code for decision in result.decisions}
