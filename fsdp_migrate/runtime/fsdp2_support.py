@@ -1114,7 +1114,7 @@ def own_optimizer_state(
     """This rank's own part of an optimizer's state, as it is.
 
     Raises:
-        ValueError: FSDP1 wrote it, with parts of flat parameters.
+        ValueError: it is a whole one, or FSDP1 wrote it, with parts of flat parameters.
     """
     params = [p for group in optimizer.param_groups for p in group["params"]]
     numbers = [n for group in state_dict["param_groups"] for n in group["params"]]
@@ -1126,8 +1126,9 @@ def own_optimizer_state(
     is_sharded = any(isinstance(p, DTensor) for p in params)
     if is_sharded and parts and not any(isinstance(v, DTensor) for v in parts):
         raise ValueError(
-            "FSDP1 wrote this state of an optimizer: it has one rank's parts of flat parameters, "
-            "which do not load. Resume without it, or save the whole state with FSDP1 first."
+            "This state of an optimizer has no parts by parameter. Load a whole one by "
+            "set_optimizer_state_dict. What FSDP1 wrote has one rank's parts of flat parameters, "
+            "which do not load: resume without it, or save the whole state with FSDP1 first."
         )
     return state_dict
 
