@@ -15,6 +15,9 @@ from fsdp_migrate.fsdp1 import api as fsdp1
 from fsdp_migrate.syntax.scopes import Binding, Kind, differ
 from fsdp_migrate.syntax.trees import split_path
 
+# A name that says itself what it stands for: ``torch = require_torch()``, ``def step(torch, ...)``.
+TORCH = "torch"
+
 
 @dataclass(frozen=True)
 class Lead:
@@ -284,10 +287,13 @@ class NameResolution:
         if head is None:
             return frozenset()
         found: set[str] = set()
-        for binding in self._reaching(head, module):
+        reaching = self._reaching(head, module)
+        for binding in reaching:
             imported = binding.kind is Kind.IMPORT
             names = (binding.qualified,) if imported else self._assigned(binding, module)
             found.update(f"{name}{rest}" for name in names)
+        if not found and head.id == TORCH and any(map(_is_handed_on, reaching)):
+            found.add(f"{TORCH}{rest}")
         if found or not module.table.stars:
             return frozenset(found)
         if module.table.scope_of(head).lookup(head.id) is not None:
@@ -302,6 +308,12 @@ class NameResolution:
             elif self.exports(resolved[0], head.id):
                 stars.add(f"{star}.{suffix}")
         return frozenset(stars)
+
+
+def _is_handed_on(binding: Binding) -> bool:
+    """Whether a name is what somebody gives: an argument, or what a call returns."""
+    is_call = binding.kind is Kind.ASSIGN and isinstance(binding.value, (ast.Call, ast.Await))
+    return binding.kind is Kind.PARAMETER or (is_call and not binding.unpack)
 
 
 def _is_alias(binding: Binding) -> bool:

@@ -985,7 +985,7 @@ def no_sync_unsharded(model: FSDPModule) -> Iterator[None]:
 @contextmanager
 def no_sync_of_any(model: nn.Module) -> Iterator[None]:
     """Accumulate gradients without reducing them over the ranks, also those of DDP."""
-    inner = _eager(model)
+    inner = model if isinstance(model, FSDPModule) else _eager(model)
     if not isinstance(inner, FSDPModule):  # DistributedDataParallel has its own
         with inner.no_sync():
             yield
@@ -1000,7 +1000,7 @@ def no_sync_of_any(model: nn.Module) -> Iterator[None]:
 @contextmanager
 def no_sync_of_any_unsharded(model: nn.Module) -> Iterator[None]:
     """Accumulate gradients without reducing them, also those of DDP; FSDP2's stay gathered."""
-    inner = _eager(model)
+    inner = model if isinstance(model, FSDPModule) else _eager(model)
     if not isinstance(inner, FSDPModule):  # DistributedDataParallel has its own
         with inner.no_sync():
             yield
@@ -1121,7 +1121,7 @@ def own_optimizer_state(
     """This rank's own part of an optimizer's state, as it is.
 
     Raises:
-        ValueError: FSDP1 wrote it, with parts of flat parameters.
+        ValueError: it is a whole one, or FSDP1 wrote it, with parts of flat parameters.
     """
     params = [p for group in optimizer.param_groups for p in group["params"]]
     numbers = [n for group in state_dict["param_groups"] for n in group["params"]]
@@ -1133,8 +1133,9 @@ def own_optimizer_state(
     is_sharded = any(isinstance(p, DTensor) for p in params)
     if is_sharded and parts and not any(isinstance(v, DTensor) for v in parts):
         raise ValueError(
-            "FSDP1 wrote this state of an optimizer: it has one rank's parts of flat parameters, "
-            "which do not load. Resume without it, or save the whole state with FSDP1 first."
+            "This state of an optimizer has no parts by parameter. Load a whole one by "
+            "set_optimizer_state_dict. What FSDP1 wrote has one rank's parts of flat parameters, "
+            "which do not load: resume without it, or save the whole state with FSDP1 first."
         )
     return state_dict
 

@@ -180,3 +180,112 @@ def test_lists_in_dictionaries_of_other_parameters(clip: str) -> None:
     source = GROUPED.replace("NAMED", other).replace("CLIP", clip)
     result, _ = migrate({"train.py": source})
     assert not [d for d in result.decisions if "clip_grad_norm_" in str(d.site.construct)]
+
+
+HANDED_ON = """\
+import torch.nn as nn
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+
+def library():
+    import torch
+
+    return torch
+
+
+class Base:
+    def __init__(self, net):
+        self.model = net
+
+    def initialize(self):
+        pass
+
+LINES
+
+class Sharded(Base):
+    def initialize(self):
+        self.model = FSDP(self.model)
+"""
+WAYS = {
+    "a parameter": """
+    def step(self, torch):
+        torch.nn.utils.clip_grad_norm_(self.model.parameters(), 1.0)
+""",
+    "what a function gives": """
+    def step(self):
+        torch = library()
+        torch.nn.utils.clip_grad_norm_(self.model.parameters(), 1.0)
+""",
+    "what a module gives": """
+    def step(self):
+        torch = pytest.importorskip("torch")
+        torch.nn.utils.clip_grad_norm_(self.model.parameters(), 1.0)
+""",
+}
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_torch_may_be_handed_on(way: str) -> None:
+    result, _ = migrate({"train.py": HANDED_ON.replace("LINES", WAYS[way])})
+    assert "FSDP401" in {decision.code for decision in result.decisions}
+
+
+@pytest.mark.parametrize("name", ["library", "for torch in", "with library() as torch"])
+def test_other_names_say_nothing(name: str) -> None:
+    lines = {
+        "library": WAYS["a parameter"].replace("torch", "library"),
+        "for torch in": WAYS["a parameter"]
+        .replace("(self, torch):", "(self, all):\n        for torch in all:")
+        .replace("        torch.nn", "            torch.nn"),
+        "with library() as torch": WAYS["a parameter"]
+        .replace("(self, torch):", "(self, given):\n        with given as torch:")
+        .replace("        torch.nn", "            torch.nn"),
+    }[name]
+    result, _ = migrate({"train.py": HANDED_ON.replace("LINES", lines)})
+    assert "FSDP401" not in {decision.code for decision in result.decisions}
+
+
+HELD = """\
+import torch
+from torch import nn
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+from torch.nn.parallel import DistributedDataParallel as DDP
+
+
+class Holder(nn.Module):
+    def __init__(self, net):
+        super().__init__()
+        self.net = net
+
+
+def main(fsdp, ddp):
+    model = nn.Linear(4, 4)
+    if fsdp:
+        model = FSDP(model)
+    HOLDS
+    model(torch.ones(2, 4)).sum().backward()
+    if TEST:
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+"""
+HOLDS = {
+    "a module": "model = Holder(model)",
+    "DDP": "if ddp:\n        model = DDP(model)",
+}
+
+
+@pytest.mark.parametrize(("test", "marked"), [("fsdp", True), ("ddp", True), ("not fsdp", False)])
+@pytest.mark.parametrize("holds", HOLDS)
+def test_what_holds_no_model_under_a_setting_is_clipped_as_before(
+    holds: str, test: str, marked: bool
+) -> None:
+    text = HELD.replace("HOLDS", HOLDS[holds]).replace("TEST", test)
+    result, _ = migrate({"train.py": text})
+    assert ("FSDP401" in {decision.code for decision in result.decisions}) is marked
+
+
+def test_a_setting_that_changes_says_nothing() -> None:
+    text = HELD.replace("HOLDS", f"{HOLDS['a module']}\n    fsdp = False").replace(
+        "TEST", "not fsdp"
+    )
+    result, _ = migrate({"train.py": text})
+    assert "FSDP401" in {decision.code for decision in result.decisions}

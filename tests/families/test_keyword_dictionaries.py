@@ -309,8 +309,7 @@ def test_a_branch_that_does_something_keeps_the_others() -> None:
     assert 'elif cfg.prefetch == "post":\n        pass\n    else:' in after["train.py"]
 
 
-def test_branches_of_a_dictionary_that_stays_are_left_alone() -> None:
-    """Entries go that stand beside others; of those in branches there may be nothing left."""
+def test_what_has_no_use_goes_from_branches_of_a_dictionary_that_stays() -> None:
     precision = """
     if cfg.half:
         params["mixed_precision"] = MixedPrecision(param_dtype=torch.float16)
@@ -323,6 +322,7 @@ def test_branches_of_a_dictionary_that_stays_are_left_alone() -> None:
     assert not result.problems
     assert 'params.get("mixed_precision")' in after["train.py"]
     assert "limit_all_gathers" not in after["train.py"]
+    assert "BackwardPrefetch" not in after["train.py"]
 
 
 def test_no_condition_stays_around_nothing() -> None:

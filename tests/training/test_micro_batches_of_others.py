@@ -87,3 +87,26 @@ def test_a_class_of_the_projects_own_gets_there_as_before(
     before = launcher.script(both.before, word, fsdp1="allow")
     after = launcher.script(both.after, word, fsdp1="forbid")
     assert compare(before, after) == 12
+
+
+WRAPS = {
+    "what is compiled": "FSDP(torch.compile(net, backend='eager'), device_id=torch.device('cpu'))",
+    "then compiled": "torch.compile(FSDP(net, device_id=torch.device('cpu')), backend='eager')",
+}
+
+
+@pytest.mark.parametrize("word", ["sharded", "replicated"])
+@pytest.mark.parametrize("wrap", WRAPS)
+def test_so_do_models_that_are_compiled(
+    launcher: Launcher, tmp_path: Path, wrap: str, word: str
+) -> None:
+    program = PROGRAM.replace('FSDP(net, device_id=torch.device("cpu"))', WRAPS[wrap])
+    program = program.replace(
+        "            with model.no_sync() if TEST and waits else nullcontext():",
+        "            quiet = model.no_sync() if waits else nullcontext()\n            with quiet:",
+    )
+    both = written({"train.py": program.encode()}, tmp_path)
+    assert "no_sync_of_any(model)" in both.text()
+    before = launcher.script(both.before, word, fsdp1="allow")
+    after = launcher.script(both.after, word, fsdp1="forbid")
+    assert compare(before, after) == 12

@@ -68,7 +68,7 @@ def write(plan: ShardPlan, added: dict[str, Added], study: Study) -> str:
     if dictionary.stays:
         PlanCode(plan, study.tracer.stands_for).rewrite()
         if dictionary.written is None:
-            entry_edits.remove(dictionary.going, plan)
+            entry_edits.remove(dictionary.going, plan, study)
         if dictionary.place is None:
             dictionary.written = {}
         return ""

@@ -46,6 +46,9 @@ def edit(
         line = code('{d}["mesh"] = {m}', d=dictionary.name, m=mesh)
         proposal.replace_statement(module, place, line)
         staying.add(place)
+    silent = {
+        each.statement for each in plan.constructor.entries if _goes_silently(each, plan, study)
+    }
     for entry in plan.constructor.entries:
         if entry.node in dictionary.settled:
             continue
@@ -57,14 +60,7 @@ def edit(
         elif entry in handed_over:
             pass
         elif entry.statement not in staying or (entry in kept and entry.is_statement):
-            conditions = _conditions_of(entry, plan, study)
-            above = module.table.parents[entry.statement]
-            if isinstance(above, ast.If) and above.orelse == [entry.statement] and not lines:
-                proposal.drop_else(module, above)
-            else:
-                proposal.delete(module, conditions[0] if conditions else entry.statement)
-            # They go once.
-            staying.update([entry.statement, *(each.body[0] for each in conditions)])
+            staying.update(_delete(entry, module, silent, plan, has_lines=bool(lines)))
         elif isinstance(entry.node, ast.keyword):
             proposal.remove_argument(module, of_kind(entry.display, ast.Call), entry.node)
         elif entry.display is not None:
@@ -121,16 +117,48 @@ def _made_in_else(
     return None
 
 
-def remove(going: Iterable[tuple[Entry, Module]], plan: ShardPlan) -> None:
+def remove(going: Iterable[tuple[Entry, Module]], plan: ShardPlan, study: Study) -> None:
     """Remove entries from a dictionary that stays."""
+    going = list(going)
+    silent = {entry.statement for entry, _ in going if _goes_silently(entry, plan, study)}
+    gone: set[ast.stmt] = set()
     for entry, module in going:
-        if entry.is_statement:
-            plan.proposal.delete(module, entry.statement)
+        if entry.display is None and entry.statement not in gone:
+            gone.update(_delete(entry, module, silent, plan))
         elif isinstance(entry.node, ast.keyword):
             plan.proposal.remove_argument(module, of_kind(entry.display, ast.Call), entry.node)
-        else:
+        elif entry.display is not None:
             plan.proposal.remove_item(module, of_kind(entry.display, ast.Dict), entry.value)
         plan.proposal.claims.gone.add(entry.value)
+
+
+def _delete(
+    entry: Entry,
+    module: Module,
+    silent: Set[ast.stmt],
+    plan: ShardPlan,
+    *,
+    has_lines: bool = False,
+) -> list[ast.stmt]:
+    """Delete the statement that puts an entry there, with conditions or an ``else`` for it alone.
+
+    Args:
+        silent: the statements of entries that go without a word.
+        has_lines: others are written in front of it, and stay.
+
+    Returns:
+        The statements of entries that went.
+    """
+    chosen = _chosen_among(entry, module, silent)
+    above = module.table.parents[entry.statement]
+    if chosen:
+        plan.proposal.delete(module, chosen[0])
+        return chosen[1:]
+    if isinstance(above, ast.If) and above.orelse == [entry.statement] and not has_lines:
+        plan.proposal.drop_else(module, above)
+    else:
+        plan.proposal.delete(module, entry.statement)
+    return [entry.statement]
 
 
 def _write_entry(
@@ -165,26 +193,28 @@ def _only_asks(test: ast.expr) -> bool:
     return isinstance(test, ast.Constant) or access_path(test) is not None
 
 
-def _conditions_of(entry: Entry, plan: ShardPlan, study: Study) -> list[ast.If]:
-    """The ``if`` and its ``elif`` that stand there for nothing but arguments that go without a
-    word; nothing if there is something else in one of them."""
-    module = plan.constructor.module
+def _chosen_among(entry: Entry, module: Module, silent: Set[ast.stmt]) -> list[ast.stmt]:
+    """What an ``if`` with its ``elif`` and ``else`` chooses among, if each is nothing but an
+    argument that goes without a word: the condition, then the statements; else nothing."""
     parents = module.table.parents
-    going = {
-        each.statement for each in plan.constructor.entries if _goes_silently(each, plan, study)
-    }
     first = parents[entry.statement]
     while isinstance(above := parents.get(first), ast.If) and above.orelse == [first]:
         first = above
-    found: list[ast.If] = []
-    rest: list[ast.AST] = [first]
+    if not isinstance(first, ast.If):
+        return []
+    found: list[ast.stmt] = [first]
+    rest: list[ast.stmt] = [first]
     while rest:
         match rest:
-            case [ast.If(test=test, body=[only]) as each] if only in going and _only_asks(test):
-                found.append(each)
-                rest = [*each.orelse]
+            case [ast.If(test=test, body=[only], orelse=rest)] if _only_asks(test):
+                pass
+            case [only]:
+                rest = []
             case _:
                 return []
+        if only not in silent:
+            return []
+        found.append(only)
     return found
 
 

@@ -41,7 +41,8 @@ class Held:
 
 
 def sharded_parts(node: ast.expr, module: Module, study: Study) -> Held:
-    """The sharded parts in a module that is not sharded itself."""
+    """The sharded parts in a module that is not sharded itself, those aside that are made only
+    under settings that do not hold here."""
     values = study.values(node, module)
     if not study.constructors or model_values.models(values, study.tracer):
         return Held()
@@ -50,8 +51,9 @@ def sharded_parts(node: ast.expr, module: Module, study: Study) -> Held:
     given = any(_is_given_some(value, study) for value in values)
     if made and not given and is_plain_yet(node, module, study):
         return Held()
+    met = (c for c in made if not study.narrowing.is_never_met(c.node, c.module, node, module))
     found = (
-        s for c in made if not _comes_later(c, node, module, study) for s in study.settings_of(c)
+        s for c in met if not _comes_later(c, node, module, study) for s in study.settings_of(c)
     )
     return Held(frozenset(found), all(_is_certain(v, study) for v in values))
 

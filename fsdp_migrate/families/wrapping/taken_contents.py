@@ -68,8 +68,8 @@ class Contents:
         staying = [entry for entry in self.entries if entry not in going]
         if self.is_asked_itself and all(entry.is_conditional for entry in staying):
             raise Unreadable("it would be empty, and something asks whether it is")
-        beside = {self.made, *(entry.display for entry in staying)} - {None}
-        return [each for each in needless if each[0].display in beside or each[0].is_statement]
+        beside = {self.made, None} | {entry.display for entry in staying}
+        return [each for each in needless if each[0].display in beside]
 
     def _is_needless(self, entry: Entry) -> bool:
         name, values = entry.name, self.places[entry.name]
