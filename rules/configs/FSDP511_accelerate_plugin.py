@@ -104,7 +104,9 @@ def decide(site: Site, study: Study) -> Decision:
     beside = study.project.library.accelerate
     if beside and not _says(plugin, accelerate_plugin.STRATEGY, accelerate_plugin.RESHARD):
         reviews.append(BESIDE.format(_listed(beside)))
-    said = "; ".join(dict.fromkeys(c.message for c in changes if c.new is not None))
+    told = [c.message for c in changes if c.new is not None]
+    told += [f"without {c.old}" for c in changes if c.new is None]
+    said = "; ".join(dict.fromkeys(told))
     review = " ".join(map(sentences, reviews))
     in_parts = study.cache(_prepared_in_parts) if _is_first(plugin, study) else None
     if in_parts is not None:

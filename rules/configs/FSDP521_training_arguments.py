@@ -1,6 +1,7 @@
 """Migrate `fsdp` and `fsdp_config` of calls of transformers' `TrainingArguments`."""
 
 import ast
+import json
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
@@ -60,6 +61,7 @@ class Arguments:
     module: Module
     settings: dict[str, Setting] = field(default_factory=dict)
     config: ast.Dict | None = None
+    file: str = ""  # the one that fsdp_config names, where it was read
 
     def keyword(self, name: str) -> ast.keyword | None:
         return next((k for k in self.call.keywords if k.arg == name), None)
@@ -84,6 +86,12 @@ def _read(call: ast.Call, module: Module, study: Study) -> Arguments:
     config = assigned.value if assigned is not None else given.value
     written = config.keys if isinstance(config, ast.Dict) else []
     keys = [key.value for key in written if isinstance(key, ast.Constant)]
+    named = study.literal(config, module)
+    read = _in_file(named.value, module, study) if named is not None else None
+    if read is not None:
+        found.file = str(named.value) if named is not None else ""
+        found.settings |= {key: Setting(key, value) for key, value in read.items()}
+        return found
     if not isinstance(config, ast.Dict) or len(keys) != len(config.keys):
         if not isinstance(config, ast.Constant) or config.value is not None:
             unknown = f"it is {ast.unparse(config)}"
@@ -93,6 +101,27 @@ def _read(call: ast.Call, module: Module, study: Study) -> Arguments:
     for key, value in zip(keys, config.values, strict=True):
         found.settings[str(key)] = _setting(str(key), value, module, study)
     return found
+
+
+def _in_file(name: object, module: Module, study: Study) -> dict[str, Value] | None:
+    """What a JSON file of the project holds, that a program names from its own directory or from
+    the top; None where there is no such file, or more in it than keys with plain values."""
+    top = study.project.library.top
+    if top is None or not isinstance(name, str) or not name.endswith(".json"):
+        return None
+    for directory in (module.path.parent, top):
+        path = (directory / name).resolve()
+        if not path.is_relative_to(top.resolve()) or not path.is_file():
+            continue
+        try:
+            read = json.loads(path.read_bytes())
+        except (OSError, ValueError):
+            return None
+        plain = isinstance(read, dict) and all(
+            isinstance(value, str | bool | int | float | None) for value in read.values()
+        )
+        return read if plain else None
+    return None
 
 
 def _setting(name: str, node: ast.expr, module: Module, study: Study) -> Setting:
@@ -118,6 +147,11 @@ def decide(site: Site, study: Study) -> Decision:
             named = change.old == "fsdp_config"
             help_ = change.help or (IN_FILE if named else BY_HAND)
             return study.left(site, RULE.code, change.message, help_)
+    if found.file:
+        wanted = [c.new for c in changes if c.new is not None and c.new[0] not in OWN]
+        written = ", ".join(f"{name}: {json.dumps(value)}" for name, value in wanted)
+        reason = f"what is to change stands in {found.file}, which fsdp_config names"
+        return study.left(site, RULE.code, reason, f"write {written} there" if wanted else IN_FILE)
     proposal = study.proposal()
     if found.config is None and found.keyword("fsdp_config") is not None:
         return study.left(site, RULE.code, "fsdp_config is None here", BY_HAND)

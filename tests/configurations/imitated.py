@@ -1,7 +1,8 @@
 """Run ``train.py`` of each folder that is named, on two ranks where CUDA is imitated on CPUs.
 
-Lightning and torch are imported once, and each rank is forked. What a rank prints goes into
-``rank-N.txt`` of the folder, its exit status into ``status-N.txt``.
+The framework that is named first and torch are imported once, and each rank is forked. A program is
+given the words in ``arguments.txt`` of its folder, one a line, if there are any. What a rank prints
+goes into ``rank-N.txt`` of the folder, its exit status into ``status-N.txt``.
 """
 
 from __future__ import annotations
@@ -22,17 +23,26 @@ WORLD = 2
 LONGEST = 120.0  # seconds; a rank that waits for another which is gone is ended
 
 
-# What the programs import, or Lightning once it runs.
+# What the programs import, or a framework once it runs.
 SHARED = (
-    *("lightning", "lightning.pytorch", "lightning.fabric", "rich.progress", "torch._dynamo"),
-    *("torch.distributed.fsdp", "torch.distributed.checkpoint", "torch.utils.flop_counter"),
+    *("torch._dynamo", "torch.distributed.fsdp", "torch.distributed.checkpoint"),
+    *("torch.utils.flop_counter",),
 )
+FRAMEWORKS = {
+    "lightning": ("lightning", "lightning.pytorch", "lightning.fabric", "rich.progress"),
+    "transformers": (
+        *("transformers.trainer", "transformers.models.llama.modeling_llama"),
+        *("accelerate", "accelerate.utils.fsdp_utils", "tests.configurations.trained_as"),
+    ),
+}
 
 
-def imitate() -> None:
+def imitate(framework: str) -> None:
     """What ``verify`` does for a program, without its records."""
-    for name in SHARED:
+    for name in (*FRAMEWORKS[framework], *SHARED):
         importlib.import_module(name)
+
+    from torch.distributed.fsdp import CPUOffloadPolicy
 
     from fsdp_migrate.verify import simulate
     from fsdp_migrate.verify.capture import cpu_patches
@@ -42,6 +52,7 @@ def imitate() -> None:
     cpu_patches.install_torch(said)
     cpu_patches.install_fsdp1(said)
     cpu_patches.install_means(lambda what: None)
+    CPUOffloadPolicy.__init__.__defaults__ = (False,)  # there is nothing to pin memory for
 
 
 def rank(number: int, folder: Path, port: int) -> NoReturn:
@@ -53,7 +64,8 @@ def rank(number: int, folder: Path, port: int) -> NoReturn:
     addressed = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "NODE_RANK": "0"}
     sizes = {"WORLD_SIZE": str(WORLD), "LOCAL_WORLD_SIZE": str(WORLD)}
     os.environ.update({**addressed, **sizes, "RANK": str(number), "LOCAL_RANK": str(number)})
-    sys.argv = ["train.py"]
+    words = Path("arguments.txt")
+    sys.argv = ["train.py", *(words.read_text().splitlines() if words.exists() else [])]
     status = 0
     try:
         runpy.run_path("train.py", run_name="__main__")
@@ -66,8 +78,8 @@ def rank(number: int, folder: Path, port: int) -> NoReturn:
 
 
 def main() -> None:
-    imitate()
-    for name in sys.argv[1:]:
+    imitate(sys.argv[1])
+    for name in sys.argv[2:]:
         with socket.socket() as found:
             found.bind(("127.0.0.1", 0))
             port = found.getsockname()[1]

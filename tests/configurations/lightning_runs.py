@@ -52,7 +52,8 @@ def run(programs: Mapping[Path, str], lightning: Path) -> list[Ran]:
     for folder, source in programs.items():
         folder.mkdir(parents=True, exist_ok=True)
         (folder / "train.py").write_text(source, encoding="utf-8")
-    command = [sys.executable, "-m", "tests.configurations.imitated", *map(str, programs)]
+    command = [sys.executable, "-m", "tests.configurations.imitated", "lightning"]
+    command += map(str, programs)
     environment = {**os.environ, "PYTHONPATH": searched(lightning)}
     done = subprocess.run(
         command, env=environment, cwd=ROOT, capture_output=True, text=True, check=False

@@ -93,7 +93,7 @@ def environment(config: Mapping[str, Any] | None, flags: Sequence[str] = ()) -> 
 
 
 @contextlib.contextmanager
-def _in(variables: Mapping[str, str]) -> Iterator[None]:
+def in_environment(variables: Mapping[str, str]) -> Iterator[None]:
     """The environment with ``variables`` and without others of FSDP, and a CUDA device."""
     others = {k: v for k, v in os.environ.items() if not k.startswith(("FSDP_", "ACCELERATE_"))}
     with (
@@ -110,7 +110,7 @@ def plugin(variables: Mapping[str, str], **arguments: Any) -> Any:
     """The plugin that accelerate makes in a program with these variables, or its error."""
     from accelerate.utils import FullyShardedDataParallelPlugin
 
-    with _in(variables):
+    with in_environment(variables):
         return FullyShardedDataParallelPlugin(**arguments)
 
 

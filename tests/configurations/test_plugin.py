@@ -218,12 +218,18 @@ def test_the_fields_are_those_of_the_plugin() -> None:
     } == accelerate_plugin.FIELDS
 
 
+NAMES = (
+    "it is called transformer_cls_names_to_wrap, and does something only beside "
+    'auto_wrap_policy="transformer_based_wrap"'
+)
+
+
 @pytest.mark.parametrize("version", [{}, {"fsdp_version": 2, "reshard_after_forward": True}])
 @pytest.mark.parametrize(
     ("name", "meant"),
     [
-        ("transformer_layer_cls_to_wrap", "it is called transformer_cls_names_to_wrap"),
-        ("fsdp_transformer_layer_cls_to_wrap", "it is called transformer_cls_names_to_wrap"),
+        ("transformer_layer_cls_to_wrap", NAMES),
+        ("fsdp_transformer_layer_cls_to_wrap", NAMES),
         ("mixed_precision", "it is called mixed_precision_policy"),
         ("fsdp_offload_params", "it is called cpu_offload"),
         ("fsdp_state_dict_type", "it is called state_dict_type"),

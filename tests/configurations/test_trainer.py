@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 import shutil
 import subprocess
@@ -40,13 +41,18 @@ def verified(scratch: Path, given: dict[str, Value], *options: str, save: bool =
     "given",
     [
         {"fsdp": "full_shard auto_wrap", "backward_prefetch": "backward_pre"},
+        {"fsdp": "full_shard auto_wrap", "state_dict_type": "SHARDED_STATE_DICT"},
+        {"fsdp": "shard_grad_op auto_wrap"},
         {"fsdp": "shard_grad_op auto_wrap", "state_dict_type": "SHARDED_STATE_DICT"},
+        {"fsdp": "full_shard auto_wrap offload"},
+        {"fsdp": "shard_grad_op auto_wrap offload", "state_dict_type": "SHARDED_STATE_DICT"},
     ],
-    ids=["full", "zero2_sharded"],
+    ids=["full", "full_sharded", "zero2", "zero2_sharded", "offload", "zero2_offload_sharded"],
 )
 def test_trains_the_same(tmp_path: Path, given: dict[str, Value]) -> None:
     said = verified(tmp_path, {**given, "cpu_ram_efficient_loading": True}, save=True)
     assert "VERDICT  PASS" in said, said
+    assert re.search(r"saved files +PASS +out/", said), said
 
 
 def test_buffers_under_mixed_precision_are_for_review(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import subprocess
 import sys
@@ -22,6 +23,8 @@ LAYERS = {
     "fsdp_auto_wrap_policy": "TRANSFORMER_BASED_WRAP",
     "fsdp_transformer_layer_cls_to_wrap": "Block",
 }
+SHARDED = {"fsdp_state_dict_type": "SHARDED_STATE_DICT"}
+OFFLOAD = {"fsdp_offload_params": True}
 
 
 def verified(
@@ -49,6 +52,11 @@ def verified(
     ("block", "file", "options"),
     [
         ({"fsdp_sharding_strategy": "FULL_SHARD"}, {}, ()),
+        ({"fsdp_sharding_strategy": "FULL_SHARD", **SHARDED}, {}, ()),
+        ({"fsdp_sharding_strategy": "SHARD_GRAD_OP"}, {}, ()),
+        ({"fsdp_sharding_strategy": "SHARD_GRAD_OP", **SHARDED}, {}, ()),
+        ({"fsdp_sharding_strategy": "FULL_SHARD", **OFFLOAD}, {}, ()),
+        ({"fsdp_sharding_strategy": "SHARD_GRAD_OP", **OFFLOAD, **SHARDED}, {}, ()),
         (
             {"fsdp_sharding_strategy": "2", "fsdp_state_dict_type": "SHARDED_STATE_DICT"},
             {"mixed_precision": "bf16"},
@@ -61,13 +69,17 @@ def verified(
         ),
         ({"fsdp_activation_checkpointing": True}, {}, ("--env", "SEED_BY_RANK=1")),
     ],
-    ids=["full", "zero2_sharded_bf16", "two_machines", "rank_0s_weights"],
+    ids=[
+        *("full", "full_sharded", "zero2", "zero2_sharded", "offload", "zero2_offload_sharded"),
+        *("zero2_sharded_bf16", "two_machines", "rank_0s_weights"),
+    ],
 )
 def test_trains_the_same(
     tmp_path: Path, block: Mapping[str, Any], file: Mapping[str, Any], options: tuple[str, ...]
 ) -> None:
     said = verified(tmp_path, block, *options, file=file, save="state")
     assert "VERDICT  PASS" in said, said
+    assert re.search(r"saved files +PASS +state/", said), said
 
 
 def test_a_checkpoint_of_version_1_is_continued_by_version_2(tmp_path: Path) -> None:

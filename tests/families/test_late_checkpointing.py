@@ -177,3 +177,75 @@ def test_models_of_a_library_are_taken_to_run_their_blocks_once() -> None:
     outcome, after = found(source)
     assert outcome is Outcome.REWRITTEN
     assert "TODO" not in after
+
+
+ELSEWHERE = (
+    HEAD
+    + """def recompute(model):
+    apply_activation_checkpointing(model, check_fn=lambda m: isinstance(m, Block))
+
+
+class Two(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.tower, self.head = Block(), nn.Linear(2, 2)
+
+
+def shard(model):
+    for name in ("tower", "head"):
+        setattr(model, name, FSDP(getattr(model, name)))
+    return model
+
+
+def main(conf):
+    model = Two()
+    BODY
+    return model
+
+
+main(None)
+"""
+)
+FIRST = "    recompute(model)\n    model = shard(model)"
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "recompute(model)\n    model = shard(model)",
+        "if conf.checkpoints:\n        recompute(model)\n    model = shard(model)",
+        "prepare(model)\n    model = shard(model)",
+        "both(model)",
+    ],
+)
+def test_what_another_function_does_first_is_no_site(body: str) -> None:
+    more = "def prepare(model):\n    recompute(model)\n\n\n"
+    more += f"def both(model):\n{FIRST}\n    return model\n\n\n"
+    source = ELSEWHERE.replace("def main", f"{more}def main").replace("BODY", body)
+    result, after = migrate({"train.py": source}, OLD)
+    assert "FSDP117" not in {d.code for d in result.decisions}
+    assert "FSDP117" not in after["train.py"]
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "model = shard(model)\n    recompute(model)",
+        "recompute(model)\n    model = shard(model)\n    recompute(model)",
+        "for _ in conf:\n        recompute(model)\n        model = shard(model)",
+        "both(model)\n    recompute(model)",
+    ],
+)
+def test_what_another_function_may_do_later_is_one(body: str) -> None:
+    more = f"def both(model):\n{FIRST}\n\n\n"
+    source = ELSEWHERE.replace("def main", f"{more}def main").replace("BODY", body)
+    outcome, after = found(source)
+    assert outcome is Outcome.REVIEW
+    assert "TODO(fsdp-migrate FSDP117)" in after
+
+
+def test_another_script_that_does_it_later_counts() -> None:
+    source = ELSEWHERE.replace("BODY", FIRST.strip())
+    other = "from train import Two, recompute, shard\n\nmodel = shard(Two())\nrecompute(model)\n"
+    result, _ = migrate({"train.py": source, "other.py": other}, OLD)
+    assert "FSDP117" in {d.code for d in result.decisions}

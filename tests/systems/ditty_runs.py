@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import runpy
 import sys
+from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -33,3 +35,23 @@ def bytes_of(directory: str) -> None:
             unit.reshard()
         print(dtype, same)
     dist.destroy_process_group()
+
+
+def scaled(script: str) -> None:
+    """Run the program with a scaler; in each step print whether this rank's part of all gradients
+    is finite, and whether the step changed its part of any parameter."""
+    step = torch.amp.GradScaler.step
+
+    def told(scaler: torch.amp.GradScaler, optimizer: torch.optim.Optimizer) -> Any:
+        parts: list[Any] = [p for group in optimizer.param_groups for p in group["params"]]
+        before = [p.detach().to_local().clone() for p in parts]
+        finite = all(p.grad.to_local().isfinite().all() for p in parts if p.grad is not None)
+        result = step(scaler, optimizer)
+        pairs = zip(parts, before, strict=True)
+        moved = any(not torch.equal(p.detach().to_local(), old) for p, old in pairs)
+        print("finite", finite, "moved", moved)
+        return result
+
+    torch.amp.GradScaler.step = told  # type: ignore[assignment]
+    sys.argv = [script]
+    runpy.run_path(script, run_name="__main__")

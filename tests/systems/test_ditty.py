@@ -95,3 +95,20 @@ def test_packed_bytes_come_back_where_the_dtype_is_that_of_the_storage(
 ) -> None:
     run = launcher.function("tests.systems.ditty_runs", "bytes_of", str(both.after.parent))
     assert run.output[0].splitlines() == ["None True", "torch.bfloat16 True", "torch.float16 False"]
+
+
+@pytest.mark.train
+def test_all_ranks_skip_the_step_in_which_one_has_an_infinite_gradient(
+    launcher: Launcher, both: Pair
+) -> None:
+    scripts = [path.with_name("scaled.py") for path in (both.before, both.after)]
+    before = launcher.script(scripts[0], fsdp1="allow")
+    after = launcher.script(scripts[1], fsdp1="forbid")
+    assert compare(before, after, tolerance=2e-6) >= 8
+    scales = [line.split()[3] for line in after.output[0].splitlines()]
+    assert scales == ["1024.0", "512.0", "512.0", "1024.0"]
+    run = launcher.function("tests.systems.ditty_runs", "scaled", str(scripts[1]))
+    told = [[x for x in text.splitlines() if x.startswith("finite")] for text in run.output]
+    assert [lines[1] for lines in told] == ["finite False moved False", "finite True moved False"]
+    for lines in told:
+        assert {lines[at] for at in (0, 2, 3)} == {"finite True moved True"}

@@ -67,6 +67,11 @@ def test_megatron_stays_as_it_is_and_gets_no_support_module() -> None:
     assert "return TorchFullyShardedDataParallel(model, process_group=group)" in after[PATCHES]
 
 
+def test_recomputation_that_is_applied_before_is_not_marked() -> None:
+    assert "FSDP117" not in {d.code for d in migrated()[0].decisions}
+    assert "TODO" not in migrated()[1][PATCHES]
+
+
 # -- trained before and after ---------------------------------------------------------------------
 
 

@@ -4,6 +4,7 @@ one checkpoint file; see docs/systems.md."""
 from __future__ import annotations
 
 import importlib.util
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -112,6 +113,45 @@ def test_a_unit_of_two_dtypes_stops_both_versions_and_its_parameters_are_named(
         args = (str(script), str(script.parent))
         told = launcher.function("tests.systems.openpi_runs", "named", *args, fsdp1=fsdp1)
         assert told.output == (f"{ONES}\n", f"{ONES}\n")
+
+
+ROOT = "    fully_shard(model, mp_policy=replace(mp_policy, cast_forward_inputs=True), mesh=mesh)\n"
+SPLIT = f"""\
+    for module in model.modules():
+        if isinstance(module, RMSNorm) or module is model.patch_embedding:
+            fully_shard(module, mp_policy=mp_policy, mesh=mesh)
+{ROOT}"""
+WAYS_OUT = {  # what to replace and by what, and the dtypes that parameters are kept in
+    "split": (((ROOT, SPLIT), ("import PI0", "import RMSNorm, PI0")), "bfloat16 float32"),
+    "cast": (((ROOT, f"    model.float()\n{ROOT}"),), "float32"),
+}
+
+
+@pytest.mark.train
+def test_a_unit_of_two_dtypes_trains_split_or_cast(
+    launcher: Launcher, both: Pair, tmp_path: Path
+) -> None:
+    """What somebody has to write by hand: a unit for each dtype, or one dtype for all."""
+    found = []
+    for name, (parts, dtypes) in WAYS_OUT.items():
+        source = both.after.read_text(encoding="utf-8")
+        for old, new in (*parts, (PRINTED, f"{KEPT}    {PRINTED}")):
+            assert source.count(old) == 1
+            source = source.replace(old, new)
+        shutil.copytree(both.after.parent, tmp_path / name)
+        script = tmp_path / name / SCRIPT
+        script.write_text(source, encoding="utf-8")
+        ran = launcher.script(script, "--selected_params", "--precision", "bfloat16")
+        assert f"kept {dtypes}" in ran.output[0].splitlines()
+        found.append([float(line.split()[3]) for line in steps(ran)])
+    assert len(found[0]) == 4
+    assert found[0] == pytest.approx(found[1], rel=2e-2)
+
+
+PRINTED = 'print("dtypes",'
+KEPT = """\
+print("kept", *sorted({str(p.dtype).removeprefix("torch.") for p in model.parameters()}))
+"""
 
 
 @pytest.mark.train

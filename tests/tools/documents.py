@@ -18,7 +18,7 @@ from itertools import groupby
 from pathlib import Path
 
 from fsdp_migrate.planning.pages import Page, pages
-from tests.configurations import lightning_table, table
+from tests.configurations import lightning_table, table, trainer_table
 from tests.corpus import packages
 from tests.coverage import OUTCOMES, Row, construct, runtime, silent
 from tests.helpers.migrating import migrated
@@ -114,6 +114,12 @@ def with_lightning(document: str) -> str:
     return between("lightning", document, lightning_table.document(lightning_table.ROWS))
 
 
+def with_trainer(document: str) -> str:
+    """The table of transformers' settings; ``tests/configurations/test_trainer_table.py`` trains
+    what its rows say."""
+    return between("trainer", document, trainer_table.document(trainer_table.ROWS))
+
+
 def corpus_table(rows: Sequence[packages.Row]) -> str:
     head = "| package | files | sites | rewritten | review | left | migrated | seconds |"
     lines = [head, "|---|--:|--:|--:|--:|--:|--:|--:|"]
@@ -165,7 +171,7 @@ def main(parts: Sequence[str]) -> None:
         COVERAGE.write_text(with_coverage(COVERAGE.read_text(encoding="utf-8")), encoding="utf-8")
     if not parts or "configurations" in parts:
         text = with_configurations(CONFIGURATIONS.read_text(encoding="utf-8"))
-        text = with_lightning(text)
+        text = with_trainer(with_lightning(text))
         CONFIGURATIONS.write_text(text, encoding="utf-8")
     if not parts or "torchtitan" in parts:
         text = with_torchtitan(TORCHTITAN.read_text(encoding="utf-8"))

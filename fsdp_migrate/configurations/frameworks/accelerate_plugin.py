@@ -32,6 +32,7 @@ STATE = "state_dict_type"
 LOADING = "cpu_ram_efficient_loading"
 SYNC = "sync_module_states"
 WRAP = "auto_wrap_policy"
+NAMES = "transformer_cls_names_to_wrap"
 INITIAL = "param_init_fn"
 DEAD = ("backward_prefetch", "forward_prefetch", "limit_all_gathers", "use_orig_params")
 
@@ -39,11 +40,11 @@ OTHERS = frozenset({
     "activation_checkpointing", "activation_checkpointing_offload", "cpu_offload",
     "ignored_modules", "min_num_params", "mixed_precision_policy", "optim_state_dict_config",
     "state_dict_config",
-    "transformer_cls_names_to_wrap",
+    NAMES,
 })  # fmt: skip
 FIELDS = OTHERS | {VERSION, STRATEGY, RESHARD, STATE, LOADING, SYNC, WRAP, INITIAL, *DEAD}
 MEANT = {  # names of files, of torch and of transformers
-    "transformer_layer_cls_to_wrap": "transformer_cls_names_to_wrap",
+    "transformer_layer_cls_to_wrap": NAMES,
     "mixed_precision": "mixed_precision_policy",
     "mp_policy": "mixed_precision_policy",
     "offload_params": "cpu_offload",
@@ -88,7 +89,7 @@ def migrate(settings: Settings, installed: tuple[int, ...] = ()) -> list[Change]
         message = "accelerate before 1.6 has no version 2"
         return [left(message, VERSION if VERSION in settings else "", help="raise accelerate")]
     first = [to_version_2(settings, VERSION)] if now == 1 else []
-    first += [_no_field(name) for name in settings if name not in FIELDS]
+    first += [_no_field(name, settings) for name in settings if name not in FIELDS]
     weights = _weights(settings) if now == 1 else dropped(settings, SYNC)
     return [
         *first,
@@ -109,11 +110,13 @@ def is_version_2(settings: Settings) -> bool:
     return reshard is not None and isinstance(reshard.value, bool)
 
 
-def _no_field(name: str) -> Change:
+def _no_field(name: str, settings: Settings) -> Change:
     """An argument that the plugin has in no release: it stops at it."""
     bare = name.removeprefix("fsdp_")
     meant = MEANT.get(bare, bare if bare in FIELDS else "")
     help = f"it is called {meant}" if meant else "remove it"
+    if meant == NAMES and WRAP not in settings:
+        help += f', and does something only beside {WRAP}="transformer_based_wrap"'
     return left(f"accelerate's plugin has no {name}, and stops at it", name, help=help)
 
 

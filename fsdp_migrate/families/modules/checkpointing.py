@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from fsdp_migrate.analysis.flow import access_path
 from fsdp_migrate.analysis.module import Module
 from fsdp_migrate.analysis.values import Class, External, Function, Made, Value
+from fsdp_migrate.families.modules.call_order import runs_before_sharding
 from fsdp_migrate.families.wrapping.model_contents import contents
 from fsdp_migrate.families.wrapping.policy_loops import class_tuple
 from fsdp_migrate.families.wrapping.sharded_parts import sharded_parts
@@ -56,7 +57,8 @@ def find_late_checkpointing(study: Study, module: Module) -> Iterator[Site]:
     for call in module.table.calls:
         if study.external(call.func, module) & APPLY:
             model = _argument(call, 0, "model")
-            if model is not None and checkpointed_models(model, module, study):
+            found = checkpointed_models(model, module, study) if model is not None else None
+            if found and not runs_before_sharding(call, module, found, study):
                 yield Site(LATE, module, call, call, model)
 
 

@@ -1,0 +1,67 @@
+"""Whether something runs before the models that it is done to are sharded, in whichever functions
+the two stand."""
+
+from __future__ import annotations
+
+import ast
+from collections import defaultdict
+from collections.abc import Iterable
+
+from fsdp_migrate.analysis.module import Module
+from fsdp_migrate.families.training_loop.later_wraps import function_scope
+from fsdp_migrate.fsdp1.references import enclosing_function
+from fsdp_migrate.planning.context import Study
+from fsdp_migrate.planning.model import Constructor
+from fsdp_migrate.syntax.trees import FUNCTIONS
+
+LOOPS = (ast.For, ast.AsyncFor, ast.While)
+Places = dict[tuple[ast.AST, Module], list[ast.Call]]
+"""The calls that lead to something, by the function that they stand in."""
+
+
+def runs_before_sharding(
+    call: ast.Call, module: Module, models: Iterable[Constructor], study: Study
+) -> bool:
+    """Whether a call has run, wherever it is led to, when one of ``models`` is sharded.
+
+    In every function that leads to both, the one comes first; and there is one for each model.
+    """
+    here = _leading_to(call, module, study)
+    found = [_leading_to(each.call, each.module, study) for each in models]
+    return bool(found) and all(_precedes(here, there) for there in found)
+
+
+def _leading_to(call: ast.Call, module: Module, study: Study) -> Places:
+    """The calls that lead to one, itself among them."""
+    found: Places = defaultdict(list)
+    waiting = [(call, module)]
+    for each, where in waiting:
+        function = enclosing_function(where, each)
+        is_first = (function, where) not in found
+        found[function, where].append(each)
+        if is_first and isinstance(function, FUNCTIONS):
+            waiting += [(c.call, c.module) for c in study.tracer.callers(function, where)]
+    return found
+
+
+def _precedes(first: Places, second: Places) -> bool:
+    pairs = [
+        (a, b, module)
+        for function, module in first.keys() & second.keys()
+        for a in first[function, module]
+        for b in second[function, module]
+        if a is not b
+    ]
+    return bool(pairs) and all(_is_before(a, b, module) for a, b, module in pairs)
+
+
+def _is_before(one: ast.Call, other: ast.Call, module: Module) -> bool:
+    """Whether one call of a function has run when the other does, and not in a later turn."""
+    table = module.table
+    order = module.flow(function_scope(one, module)).order
+    first, second = (order.get(table.statement(each)) for each in (one, other))
+    around = set(table.ancestors(one)) & set(table.ancestors(other))
+    function = enclosing_function(module, one)
+    if any(isinstance(n, LOOPS) and function in table.ancestors(n) for n in around):
+        return False
+    return first is not None and second is not None and first < second
