@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING
 
 from fsdp_migrate.cli import config, console, headroom, trust
 from fsdp_migrate.cli.exit_codes import BAD
-from fsdp_migrate.discovery import pins, project_paths, search
+from fsdp_migrate.configurations import releases
+from fsdp_migrate.discovery import project_paths, search
 from fsdp_migrate.discovery.project_files import ProjectFiles
 from fsdp_migrate.errors import ConfigError, InputError
 from fsdp_migrate.planning import forms, pages
@@ -165,7 +166,7 @@ def run(
                 chosen,
                 ignored,
                 edit=edit,
-                pinned=lambda name, path: pins.pinned(name, path, settings.root),
+                pinned=lambda name, path: releases.pinned(name, path, settings.root),
                 sources=found.candidates,
             )
         if found.candidates:
@@ -291,7 +292,7 @@ def _engine(
             unread=meant,
             joined=frozenset(found.joined),
             configurations=lambda: found.configured,
-            pinned=lambda name, path: pins.pinned(name, path, settings.root),
+            pinned=lambda name, path: releases.pinned(name, path, settings.root),
             accelerate=accelerate,
             accelerate_left=accelerate_left,
         )

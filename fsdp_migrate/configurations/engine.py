@@ -14,7 +14,6 @@ from fsdp_migrate.configurations.formats import json_, steps, yaml
 from fsdp_migrate.configurations.formats.text import Refused, Text, applied
 from fsdp_migrate.configurations.frameworks.accelerate import is_fsdp
 from fsdp_migrate.configurations.run import (
-    FRAMEWORKS,
     Decided,
     Group,
     Run,
@@ -32,7 +31,11 @@ from fsdp_migrate.planning.result import Configured, Problem
 from fsdp_migrate.syntax.suppressions import Remarks
 
 Pinned = Callable[[str, Path], tuple[int, ...]]  # of a distribution, for a file
-PINNED = (recognise.ACCELERATE, recognise.TRANSFORMERS)  # what they do depends on their release
+PINNED = {  # distributions whose release decides what becomes of their settings
+    recognise.ACCELERATE: "accelerate",
+    recognise.TRANSFORMERS: "transformers",
+    recognise.COMPOSER: "mosaicml",
+}
 YAML = (".yaml", ".yml")
 JSON = (".json",)
 LARGEST = 100_000  # characters that are looked at closely; what is longer is data
@@ -81,7 +84,7 @@ class Configurations:
         path = group.runs[0].blocks[0].file.path
 
         def migrate(code: str) -> Migrate:
-            installed = self.pinned(FRAMEWORKS[code], path) if code in PINNED else ()
+            installed = self.pinned(PINNED[code], path) if code in PINNED else ()
             return framework(code, installed)
 
         return migrate

@@ -24,6 +24,7 @@ FRAMEWORKS = {
     "FSDP530": "lightning_cli",
     "FSDP540": "axolotl",
     "FSDP550": "verl",
+    "FSDP560": "composer",
 }
 
 
