@@ -54,7 +54,9 @@ class Configs:
             return refused.get(key, "")
 
         program = _what_stays(result)
-        result.configured, changes = self.found.decide(self.width, refusal, program=program)
+        result.configured, changes = self.found.decide(
+            self.width, refusal, program=program, rewritten=result.changes
+        )
         result.problems += [p for p in self.found.problems if p not in result.problems]
         result.remarks = self.found.remarks
         if self.edit:
