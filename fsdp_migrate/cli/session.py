@@ -66,6 +66,8 @@ class Run:
             self.floors.raise_in(result)
         if self.configs is not None:
             self.configs.decide_in(result, refused)
+            if self.floors is not None and self.floors.key not in refused:
+                self.floors.name_for_settings(result)
         return result
 
     @property
@@ -190,7 +192,7 @@ def run(
     for path, reason in found.unread:
         result.problems.append(Problem(found.display(path), f"cannot be read: {reason}"))
     floors = None
-    if edit and result.changes:
+    if edit and (result.changes or configured is not None):
         from fsdp_migrate.cli.requirements import CODE, Floors
         from fsdp_migrate.migration.selection import is_selected
 
@@ -201,6 +203,8 @@ def run(
             floors.name_loads([path for path in every if path.suffix == ".py"], result)
     if configured is not None:
         configured.decide_in(result, {})
+        if floors is not None:
+            floors.name_for_settings(result)
         for path in found.configurations:
             if found.display(path) in result.remarks:
                 found.commented[path] = found.configurations[path]

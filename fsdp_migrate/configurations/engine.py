@@ -57,17 +57,17 @@ class Configurations:
         width: int,
         refusal: Callable[[str, Key], str],
         migrate: Callable[[str], Migrate] | None = None,
-        program: str = "",
+        programs: Mapping[str, str] | None = None,
         rewritten: Collection[Path] = (),
     ) -> tuple[list[Configured], dict[Path, bytes]]:
-        """What becomes of each setting, and the new contents of the files; ``program`` is why the
-        program's side of accelerate stays, and all that is set beside it with it; ``rewritten``
-        are the notebooks whose Python changes."""
+        """What becomes of each setting, and the new contents of the files; ``programs`` says, by
+        codes, why a program's side stays, and all that is set beside it with it; ``rewritten`` are
+        the notebooks whose Python changes."""
         for group in self.groups:
             code, frameworks = group.runs[0].code, migrate or self._by_pins(group)
             refused = refusal(code, key(group)) or _twice(group, rewritten)
             decide(group, width, refused, frameworks)
-            waits = program if code == recognise.ACCELERATE else ""
+            waits = (programs or {}).get(code, "")
             if waits and any(d.outcome is not Outcome.LEFT for d in group.decided):
                 decide(group, width, waits, frameworks)
         files = dict.fromkeys(b.file for g in self.groups for b in g.blocks())

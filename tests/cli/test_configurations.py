@@ -356,3 +356,32 @@ def test_a_notebooks_commands_are_written_and_undone(
     assert run("check", ".").code == 0
     assert run("undo").code == 0
     assert path.read_text() == before
+
+
+ASKING = """\
+import transformers
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP, StateDictType
+
+
+def save(trainer: transformers.Trainer):
+    with FSDP.state_dict_type(trainer.model, StateDictType.FULL_STATE_DICT):
+        return trainer.model.state_dict()
+"""
+TRAIN = 'python train.py --output_dir a --fsdp "full_shard auto_wrap" --gradient_checkpointing 1\n'
+
+
+def test_what_a_program_asks_of_version_1_holds_its_launcher(
+    tmp_path: Path, run: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lay(tmp_path, {"train.py": ASKING, "run.sh": TRAIN, "a.yaml": YAML})
+    monkeypatch.chdir(tmp_path)
+    answer = run("rewrite", ".")
+    assert "FSDP.state_dict_type at train.py:6 knows version 1's models alone" in answer.out
+    assert "fsdp_version" not in (tmp_path / "run.sh").read_text()
+    assert "fsdp_version" not in (tmp_path / "a.yaml").read_text()
+    (tmp_path / "train.py").write_text("import transformers\n")
+    assert run("rewrite", ".").code == 0
+    assert '"fsdp_version": 2' in (tmp_path / "run.sh").read_text().replace(
+        '"version"', '"fsdp_version"'
+    )
+    assert "fsdp_version: 2" in (tmp_path / "a.yaml").read_text()
