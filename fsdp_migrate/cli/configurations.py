@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from fsdp_migrate import shown
 from fsdp_migrate.configurations import engine, plugin_calls
-from fsdp_migrate.configurations.recognise import ACCELERATE, TRANSFORMERS
+from fsdp_migrate.configurations.recognise import ACCELERATE, COMPOSER, TRANSFORMERS
 from fsdp_migrate.fsdp1 import api as fsdp1
 from fsdp_migrate.migration.selection import is_selected
 from fsdp_migrate.planning import wrapped_elsewhere
@@ -57,7 +57,7 @@ class Configs:
             return refused.get(key, "")
 
         asks = _asks_version_1(result)
-        programs = {ACCELERATE: _what_stays(result) or asks, TRANSFORMERS: asks}
+        programs = {ACCELERATE: _what_stays(result) or asks, TRANSFORMERS: asks, COMPOSER: asks}
         result.configured, changes = self.found.decide(
             self.width, refusal, programs=programs, rewritten=result.changes
         )

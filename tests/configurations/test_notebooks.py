@@ -70,6 +70,7 @@ STAYS = [
     f"%%writefile -a run.sh\n{LAUNCH}\n",
     f"%%writefile {{name}}.sh\n{LAUNCH}\n",
     f"%%timeit\n!{LAUNCH}",
+    f"%%writefile launch.py\nimport os\nos.system('{LAUNCH}')\n",
     f"!{NEW}",
 ]
 

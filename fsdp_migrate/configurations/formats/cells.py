@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from fsdp_migrate.discovery.configuration_files import is_configuration
 from fsdp_migrate.syntax.notebook import Cell, Notebook, NotebookError
 
 SUFFIX = ".ipynb"
@@ -51,6 +52,8 @@ def _parts(notebook: Notebook) -> Iterator[Part]:
             path = notebook.path.with_suffix(".sh")
             yield Part(cell, path, shell[0], text[shell.end() :])
         elif file is not None:
+            if not is_configuration(Path(file[1]).name):
+                continue
             yield Part(cell, notebook.path.parent / file[1], file[0], text[file.end() :])
         elif not text.startswith("%%") and _COMMAND.search(text):
             yield Part(cell, notebook.path, "", text)
