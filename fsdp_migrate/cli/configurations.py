@@ -8,8 +8,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fsdp_migrate import shown
-from fsdp_migrate.configurations import engine
+from fsdp_migrate.configurations import engine, plugin_calls
+from fsdp_migrate.configurations.recognise import ACCELERATE, COMPOSER, TRANSFORMERS
+from fsdp_migrate.fsdp1 import api as fsdp1
 from fsdp_migrate.migration.selection import is_selected
+from fsdp_migrate.planning import wrapped_elsewhere
 from fsdp_migrate.planning.outcome import Outcome
 from fsdp_migrate.planning.result import Result
 
@@ -53,8 +56,11 @@ class Configs:
                 return f"{code} is not selected"
             return refused.get(key, "")
 
-        program = _what_stays(result)
-        result.configured, changes = self.found.decide(self.width, refusal, program=program)
+        asks = _asks_version_1(result)
+        programs = {ACCELERATE: _what_stays(result) or asks, TRANSFORMERS: asks, COMPOSER: asks}
+        result.configured, changes = self.found.decide(
+            self.width, refusal, programs=programs, rewritten=result.changes
+        )
         result.problems += [p for p in self.found.problems if p not in result.problems]
         result.remarks = self.found.remarks
         if self.edit:
@@ -75,6 +81,18 @@ class Configs:
 
 
 PLUGIN = "FSDP511"
+
+
+def _asks_version_1(result: Result) -> str:
+    """Why what is set for a library stays: a program asks its models for what FSDP1 alone has."""
+    for decision in result.decisions:
+        construct, site = decision.site.construct, decision.site
+        asked = construct.kind in plugin_calls.ON_MODELS and construct.name == fsdp1.FSDP
+        left = decision.outcome is Outcome.LEFT and not site.doubt
+        if asked and left and decision.message.startswith(wrapped_elsewhere.BY_LIBRARY):
+            place = f"{site.module.source.display}:{site.node.lineno}"
+            return f"{construct.shown} at {place} knows version 1's models alone"
+    return ""
 
 
 def _what_stays(result: Result) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from packaging.version import Version
@@ -22,6 +22,7 @@ LOADS = (
     "since torch 2.6 torch.load gives nothing but weights: pass weights_only=False where a file of "
     "your own holds more"
 )
+HAS_FSDP2 = Version("2.6")  # what the frameworks ask for where they are to use it
 OLDER_TOO = frozenset({"FSDP100", "FSDP423"})  # rules whose results run on any torch
 
 
@@ -70,6 +71,38 @@ class Floors:
                 )
             self._name_installs(directory, result.requirements)
 
+    def name_for_settings(self, result: Result) -> None:
+        """Name what has a torch without FSDP2 beside settings that are version 2's now: nothing of
+        it is edited, since which program they are for is not known."""
+        changed = {c.path for c in result.configured if c.outcome is not Outcome.LEFT}
+        least = replace(self, target=HAS_FSDP2)
+        trees = [path for path in self.given if path.is_dir()]
+        found: list[Requirement] = []
+        for directory in _directories(changed):
+            for path, data, stated in torch_requirements.read_all(directory, trees, set()):
+                if not isinstance(stated, OSError):
+                    least._name_pins(path, data, stated, found)
+            least._name_installs(directory, found)
+        known = {(each.display, each.line) for each in result.requirements}
+        result.requirements += [e for e in found if (e.display, e.line) not in known]
+
+    def _name_pins(
+        self, path: Path, data: bytes, stated: Iterable[Stated], found: list[Requirement]
+    ) -> None:
+        from fsdp_migrate.rewriting.torch_floor import Refused, raised
+
+        for each in stated:
+            new = "" if each.file else raised(each.text, self.target, poetry=each.poetry)
+            if isinstance(new, Refused):
+                line, help_ = _line(data.decode("latin-1"), each), self._needed
+                message = f"{each.text}: {new.reason}"
+                display = self.display(path)
+                found.append(Requirement(display, line, CODE, message, help_, done=False))
+
+    @property
+    def _needed(self) -> str:
+        return f"the new code needs torch>={self.target}"
+
     def _name_installs(self, directory: Path, found: list[Requirement]) -> None:
         """Name the scripts, images and documents that install a torch without the new code's
         functions."""
@@ -79,7 +112,7 @@ class Floors:
                 message = f"{each.text}: it installs a torch that is too old"
                 if each.is_companion:
                     message = f"{each.text}: it goes with torch {each.release} alone, too old a one"
-                help_ = f"the new code needs torch>={self.target}"
+                help_ = self._needed
                 display = self.display(each.path)
                 found.append(Requirement(display, each.line, CODE, message, help_, done=False))
 
@@ -107,7 +140,7 @@ class Floors:
         if isinstance(reason, str) and reason:
             line = _line(data.decode("latin-1"), named)
             message = f"{named.file}: {reason}; what it says of torch is not known"
-            help_ = f"the new code needs torch>={self.target}"
+            help_ = self._needed
             display = self.display(named.path)
             found.append(Requirement(display, line, CODE, message, help_, done=False))
 
@@ -129,7 +162,7 @@ class Floors:
             line = _line(source, each)
             reason = self._reason(path, each, new, span)
             message = f"{shown}: {reason}" if reason else f"{shown} -> {new}"
-            help_ = f"the new code needs torch>={self.target}" if reason else ""
+            help_ = self._needed if reason else ""
             display = self.display(path)
             found.append(Requirement(display, line, CODE, message, help_, done=not reason))
             if not reason and span is not None and not isinstance(new, Refused):

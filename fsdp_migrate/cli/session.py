@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING
 
 from fsdp_migrate.cli import config, console, headroom, trust
 from fsdp_migrate.cli.exit_codes import BAD
-from fsdp_migrate.discovery import pins, project_paths, search
+from fsdp_migrate.configurations import releases
+from fsdp_migrate.discovery import project_paths, search
 from fsdp_migrate.discovery.project_files import ProjectFiles
 from fsdp_migrate.errors import ConfigError, InputError
 from fsdp_migrate.planning import forms, pages
@@ -65,6 +66,8 @@ class Run:
             self.floors.raise_in(result)
         if self.configs is not None:
             self.configs.decide_in(result, refused)
+            if self.floors is not None and self.floors.key not in refused:
+                self.floors.name_for_settings(result)
         return result
 
     @property
@@ -165,7 +168,7 @@ def run(
                 chosen,
                 ignored,
                 edit=edit,
-                pinned=lambda name, path: pins.pinned(name, path, settings.root),
+                pinned=lambda name, path: releases.pinned(name, path, settings.root),
                 sources=found.candidates,
             )
         if found.candidates:
@@ -189,7 +192,7 @@ def run(
     for path, reason in found.unread:
         result.problems.append(Problem(found.display(path), f"cannot be read: {reason}"))
     floors = None
-    if edit and result.changes:
+    if edit and (result.changes or configured is not None):
         from fsdp_migrate.cli.requirements import CODE, Floors
         from fsdp_migrate.migration.selection import is_selected
 
@@ -200,6 +203,8 @@ def run(
             floors.name_loads([path for path in every if path.suffix == ".py"], result)
     if configured is not None:
         configured.decide_in(result, {})
+        if floors is not None:
+            floors.name_for_settings(result)
         for path in found.configurations:
             if found.display(path) in result.remarks:
                 found.commented[path] = found.configurations[path]
@@ -291,7 +296,7 @@ def _engine(
             unread=meant,
             joined=frozenset(found.joined),
             configurations=lambda: found.configured,
-            pinned=lambda name, path: pins.pinned(name, path, settings.root),
+            pinned=lambda name, path: releases.pinned(name, path, settings.root),
             accelerate=accelerate,
             accelerate_left=accelerate_left,
         )

@@ -8,20 +8,46 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import ClassVar
 
+from fsdp_migrate.configurations.formats.cells import Part
 from fsdp_migrate.configurations.formats.text import Edit, Span, Text
 from fsdp_migrate.configurations.settings import Change, Setting
+from fsdp_migrate.planning import outcome
 from fsdp_migrate.planning.prose import sentences
+from fsdp_migrate.syntax.notebook import Notebook
 from fsdp_migrate.syntax.suppressions import NOTHING, Remarks
 
 
 @dataclass(eq=False)
 class File:
-    """A file with blocks."""
+    """A file with blocks, or a cell of a notebook that is read as one."""
 
     path: Path
     display: str
     text: Text
     remarks: Remarks = NOTHING
+    notebook: Notebook | None = None
+    part: Part | None = None
+
+    @property
+    def home(self) -> Path:
+        """The file on disk."""
+        return self.path if self.notebook is None else self.notebook.path
+
+    def of_cell(self, line: int) -> tuple[int, int]:
+        """A line of the text as one of its cell, and the number of that; 0 where there is none."""
+        if self.part is None:
+            return line, 0
+        return self.part.above + line, self.part.cell.number
+
+    def place(self, offset: int) -> str:
+        """How messages name the line of an offset."""
+        return outcome.place(self.display, *self.of_cell(self.text.line_at(offset)))
+
+    def line(self, line: int) -> int:
+        """A line of the text as one of the file on disk."""
+        if self.notebook is None or self.part is None:
+            return line
+        return self.notebook.line(self.part.cell, self.part.above + line)
 
 
 def said(changes: Iterable[Change]) -> str:

@@ -296,8 +296,7 @@ def bases(
     if not unknown and "$" not in name:
         found, reason = _named(block, name, files, root)
         return [([*found, *block.beside], reason)]
-    line = block.file.text.line_at(block.head.start)
-    reason = f"which configuration {block.file.display}:{line} reads is not known: "
+    reason = f"which configuration {block.file.place(block.head.start)} reads is not known: "
     reason += unknown or FROM_VARIABLE
     version = block.settings.get("fsdp_version")
     done = version is not None and str(version.value) == "2"

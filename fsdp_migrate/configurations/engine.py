@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from fsdp_migrate.configurations import commands, comments, recognise, secrets, vendored
 from fsdp_migrate.configurations.block import Block, File
 from fsdp_migrate.configurations.entries import Entries
-from fsdp_migrate.configurations.formats import json_, steps, yaml
+from fsdp_migrate.configurations.formats import cells, json_, steps, yaml
 from fsdp_migrate.configurations.formats.text import Refused, Text, applied
 from fsdp_migrate.configurations.frameworks.accelerate import is_fsdp
 from fsdp_migrate.configurations.run import (
-    FRAMEWORKS,
     Decided,
     Group,
     Run,
@@ -29,10 +28,15 @@ from fsdp_migrate.fsdp1.construct import Construct
 from fsdp_migrate.fsdp1.site import Key
 from fsdp_migrate.planning.outcome import Outcome
 from fsdp_migrate.planning.result import Configured, Problem
+from fsdp_migrate.syntax.notebook import Cell, Notebook
 from fsdp_migrate.syntax.suppressions import Remarks
 
 Pinned = Callable[[str, Path], tuple[int, ...]]  # of a distribution, for a file
-PINNED = (recognise.ACCELERATE, recognise.TRANSFORMERS)  # what they do depends on their release
+PINNED = {  # distributions whose release decides what becomes of their settings
+    recognise.ACCELERATE: "accelerate",
+    recognise.TRANSFORMERS: "transformers",
+    recognise.COMPOSER: "mosaicml",
+}
 YAML = (".yaml", ".yml")
 JSON = (".json",)
 LARGEST = 100_000  # characters that are looked at closely; what is longer is data
@@ -53,14 +57,17 @@ class Configurations:
         width: int,
         refusal: Callable[[str, Key], str],
         migrate: Callable[[str], Migrate] | None = None,
-        program: str = "",
+        programs: Mapping[str, str] | None = None,
+        rewritten: Collection[Path] = (),
     ) -> tuple[list[Configured], dict[Path, bytes]]:
-        """What becomes of each setting, and the new contents of the files; ``program`` is why the
-        program's side of accelerate stays, and all that is set beside it with it."""
+        """What becomes of each setting, and the new contents of the files; ``programs`` says, by
+        codes, why a program's side stays, and all that is set beside it with it; ``rewritten`` are
+        the notebooks whose Python changes."""
         for group in self.groups:
             code, frameworks = group.runs[0].code, migrate or self._by_pins(group)
-            decide(group, width, refusal(code, key(group)), frameworks)
-            waits = program if code == recognise.ACCELERATE else ""
+            refused = refusal(code, key(group)) or _twice(group, rewritten)
+            decide(group, width, refused, frameworks)
+            waits = (programs or {}).get(code, "")
             if waits and any(d.outcome is not Outcome.LEFT for d in group.decided):
                 decide(group, width, waits, frameworks)
         files = dict.fromkeys(b.file for g in self.groups for b in g.blocks())
@@ -72,7 +79,9 @@ class Configurations:
                     if any(block.file is file for block in group.blocks()):
                         decide(group, width, str(refused), migrate or self._by_pins(group))
         written = {file: self._written(file) for file in files}
-        changes = {f.path: new.encode() for f, new in written.items() if new != f.text.text}
+        new = {file: text for file, text in written.items() if text != file.text.text}
+        changes = {f.path: text.encode() for f, text in new.items() if f.notebook is None}
+        changes |= _renewed(new)
         found = [_configured(decided) for group in self.groups for decided in group.decided]
         return sorted(found, key=lambda c: (str(c.path), c.line, c.column)), changes
 
@@ -81,7 +90,7 @@ class Configurations:
         path = group.runs[0].blocks[0].file.path
 
         def migrate(code: str) -> Migrate:
-            installed = self.pinned(FRAMEWORKS[code], path) if code in PINNED else ()
+            installed = self.pinned(PINNED[code], path) if code in PINNED else ()
             return framework(code, installed)
 
         return migrate
@@ -121,10 +130,26 @@ class Configurations:
         return applied(file.text.text, edits)
 
 
+def _twice(group: Group, rewritten: Collection[Path]) -> str:
+    """Why settings wait that stand in a notebook whose Python changes."""
+    waits = any(b.file.notebook is not None and b.file.home in rewritten for b in group.blocks())
+    return "the Python of this notebook changes first: run again" if waits else ""
+
+
+def _renewed(new: Mapping[File, str]) -> dict[Path, bytes]:
+    """The notebooks with new text in some of their cells."""
+    found: dict[Notebook, dict[Cell, str]] = {}
+    for file, text in new.items():
+        if file.notebook is not None and file.part is not None:
+            found.setdefault(file.notebook, {})[file.part.cell] = file.part.magic + text
+    return {notebook.path: notebook.renewed(changed) for notebook, changed in found.items()}
+
+
 def key(group: Group) -> Key:
     """What tells a group from others, in the way of a decision about code."""
     block = group.runs[0].blocks[0]
-    return block.file.path, block.file.text.place(block.head.start), Construct.parse(block.code)
+    line, column = block.file.text.place(block.head.start)
+    return block.file.home, (block.file.line(line), column), Construct.parse(block.code)
 
 
 def read(
@@ -147,19 +172,24 @@ def read(
         try:
             text = data.decode()
         except UnicodeDecodeError:
-            if recognise.LOOKS.search(data):
+            if path.suffix != cells.SUFFIX and recognise.LOOKS.search(data):
                 found.problems.append(Problem(shown, "is not UTF-8"))
             continue
-        file = File(path, shown, Text(text))
-        try:
-            blocks += _blocks(file, data)
-        except (yaml.NotYaml, json_.NotJson) as error:
-            what = "JSON" if isinstance(error, json_.NotJson) else "YAML"
-            message = f"is not {what}: {error.message} (column {error.column})"
-            found.problems.append(Problem(shown, message, error.line))
-            continue
-        if file.remarks.ignores or file.remarks.markers:
-            found.remarks[shown] = file.remarks
+        if path.suffix == cells.SUFFIX:
+            looked_at = list(_cells(data, path, shown))
+        else:
+            looked_at = [File(path, shown, Text(text))]
+        for file in looked_at:
+            try:
+                blocks += _blocks(file, file.text.text.encode() if file.part else data)
+            except (yaml.NotYaml, json_.NotJson) as error:
+                what = "JSON" if isinstance(error, json_.NotJson) else "YAML"
+                message = f"is not {what}: {error.message} (column {error.column})"
+                line, cell = file.of_cell(error.line)
+                found.problems.append(Problem(shown, message, line, cell=cell))
+                continue
+            if not file.part and (file.remarks.ignores or file.remarks.markers):
+                found.remarks[shown] = file.remarks
     sound = []
     for block in blocks:
         twice = _repeated(block)
@@ -173,6 +203,12 @@ def read(
         run.reason = run.reason or old.get(run.code, "")
     found.groups = groups(runs)
     return found
+
+
+def _cells(data: bytes, path: Path, shown: str) -> Iterator[File]:
+    notebook, parts = cells.parts(data, path) if cells.LOOKS.search(data) else (None, [])
+    for part in parts:
+        yield File(part.path, shown, Text(part.text), notebook=notebook, part=part)
 
 
 def _blocks(file: File, data: bytes) -> Sequence[Block]:
@@ -252,15 +288,18 @@ def _configured(decided: Decided) -> Configured:
     change = decided.change
     span = block.span(change.old)
     line, column = text.place(span.start)
+    first, cell = block.file.of_cell(line)
     end = text.line_at(max(span.start, span.end - 1))
     width = (span.end if end == line else text.start_of(line) + len(text.line(line))) - span.start
     return Configured(
-        path=block.file.path,
+        path=block.file.home,
         display=block.file.display,
-        line=line,
+        cell=cell,
+        file_line=block.file.line(line) if cell else 0,
+        line=first,
         column=column,
         width=max(1, width),
-        end_line=end,
+        end_line=first - line + end,
         code=block.code,
         outcome=change.outcome,
         name=change.old or (change.new[0] if change.new else "settings"),

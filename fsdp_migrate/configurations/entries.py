@@ -114,7 +114,8 @@ class Entries(Block):
             mapping, noted = self.top, section
         if change.outcome is Outcome.REVIEW and self.comments and not mapping.flow:
             notes = of(mapping).notes
-            lines = marker(self.code, sentence, width)
+            indent = self.file.text.indent_at(mapping.pairs[0].at.start) if mapping.pairs else ""
+            lines = marker(self.code, sentence, width - len(indent or ""))
             notes[noted] = [*notes.get(noted, ()), *(x for x in lines if noted not in notes)]
 
     def _mapping_for(self, section: str) -> Mapping | None:

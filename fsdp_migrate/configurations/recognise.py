@@ -20,7 +20,7 @@ from fsdp_migrate.configurations.variables import (
 )
 
 ACCELERATE, TRANSFORMERS, AXOLOTL, VERL = "FSDP510", "FSDP520", "FSDP540", "FSDP550"
-LIGHTNING = "FSDP530"
+LIGHTNING, COMPOSER = "FSDP530", "FSDP560"
 SECTION = "fsdp_config"
 MESH = "parallelism_config"
 LOOKS = re.compile(
@@ -45,6 +45,12 @@ _OF_TRANSFORMERS = {
     "output_dir", "per_device_train_batch_size", "learning_rate", "num_train_epochs",
     "gradient_accumulation_steps", "gradient_checkpointing", "lr_scheduler_type", "save_strategy",
     "model_name_or_path", "logging_steps", "save_steps", "max_steps", "warmup_ratio",
+}  # fmt: skip
+_OF_COMPOSER = {
+    "max_duration", "train_loader", "eval_loader", "device_train_microbatch_size",
+    "device_train_grad_accum", "global_train_batch_size", "device_eval_batch_size",
+    "eval_interval", "eval_subset_num_batches", "save_interval", "console_log_interval",
+    "algorithms",
 }  # fmt: skip
 _OPTIONS = {
     "full_shard", "shard_grad_op", "no_shard", "hybrid_shard", "hybrid_shard_zero2", "auto_wrap",
@@ -123,6 +129,8 @@ def _known_keys(mapping: Mapping, keys: set[str], made: _Made) -> Entries | None
         return None  # hydra calls something of the project's own with it
     if len(keys & _OF_AXOLOTL) > 1 and "base_model" in keys:
         return _with_section(AXOLOTL, mapping, made)
+    if SECTION in keys and (len(keys & _OF_COMPOSER) > 1 or _is_composers(mapping)):
+        return _composer(mapping, made)
     known = bool(inner) and {key.removeprefix("fsdp_") for key in inner} <= _KEYS
     if _has_options(mapping) or (known and keys & _OF_TRANSFORMERS):
         return _with_section(TRANSFORMERS, mapping, made)
@@ -171,6 +179,40 @@ def _with_section(code: str, mapping: Mapping, made: _Made) -> Entries:
     taken = set(block.settings)
     _take_section(block, mapping, SECTION, lambda k: f"{SECTION}.{k}" if k in taken else k)
     return block
+
+
+def _is_composers(mapping: Mapping) -> bool:
+    """Whether hydra calls composer's Trainer with a mapping."""
+    pair = mapping.get("_target_")
+    return pair is not None and isinstance(pair.value, Scalar) and _is_trainer(pair.value.value)
+
+
+def _is_trainer(name: object) -> bool:
+    return str(name).startswith("composer.") and str(name).endswith(".Trainer")
+
+
+def _composer(mapping: Mapping, made: _Made) -> Entries:
+    """composer: ``fsdp_config`` alone; what calls the Trainer says the version."""
+    block = made(COMPOSER, mapping, _head(mapping, SECTION))
+    block.sections = (SECTION,)
+    block.section_of = lambda name: SECTION
+    block.key_of = lambda name: name.removeprefix(f"{SECTION}.")
+    if _is_composers(mapping):
+        block.reason = block.reason or OLD_ARGUMENT
+    section = mapping.below(SECTION)
+    if section is None:
+        block.take(mapping, str, (SECTION,))
+    _take_section(block, mapping, SECTION, lambda key: f"{SECTION}.{key}")
+    for pair in section.pairs if section is not None else ():
+        if isinstance(pair.value, Mapping):
+            block.reason = block.reason or f"{pair.key} is a mapping, which is not read"
+    return block
+
+
+OLD_ARGUMENT = (
+    "fsdp_config is an argument of composer's Trainer before 0.26, which has no version 2: raise "
+    "mosaicml to 0.31 or later, and say it in parallelism_config"
+)
 
 
 def _top(block: Entries) -> set[str]:

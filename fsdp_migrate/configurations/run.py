@@ -24,6 +24,7 @@ FRAMEWORKS = {
     "FSDP530": "lightning_cli",
     "FSDP540": "axolotl",
     "FSDP550": "verl",
+    "FSDP560": "composer",
 }
 
 
@@ -221,9 +222,6 @@ def waits_for(group: Group) -> str:
 
 def _waits(cause: Decided) -> str:
     block = cause.block
-    line = block.file.text.line_at(block.span(cause.change.old).start)
     name = cause.change.old or "the block"
-    return (
-        f"stays with {name} at {block.file.display}:{line}, which is left: the settings of one run "
-        "belong together"
-    )
+    place = block.file.place(block.span(cause.change.old).start)
+    return f"stays with {name} at {place}, which is left: the settings of one run belong together"

@@ -1,4 +1,4 @@
-"""A framework that stands among the files itself, as research code often has it."""
+"""What the Python beside settings says of a framework: a copy of it, or how it is called."""
 
 from __future__ import annotations
 
@@ -6,15 +6,24 @@ import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from fsdp_migrate.configurations.recognise import VERL
+from fsdp_migrate.configurations.recognise import COMPOSER, OLD_ARGUMENT, VERL
 
 WORKERS = ("verl", "workers", "fsdp_workers.py")
+OF_COMPOSER = re.compile(rb"(?m)^[ \t]*(?:from|import)[ \t]+composer\b")
+OLD = re.compile(rb"[(,]\s*fsdp_config[ \t]*=(?![ \t]*None\b)")  # as an argument
+NEW = re.compile(rb"\bparallelism_config[ \t]*=")
 KNOWS = re.compile(rb"[\"']fsdp2[\"']")  # as a value that something is compared with
 
 
 def too_old(sources: Mapping[Path, bytes], display: Callable[[Path], str]) -> dict[str, str]:
-    """Why the settings of a framework stay, by its code: its own copy here knows no FSDP2."""
+    """Why the settings of a framework stay, by its code: what runs here knows no FSDP2."""
+    found = {}
     copies = [path for path in sources if path.parts[-3:] == WORKERS]
-    if not copies or any(KNOWS.search(sources[path]) for path in copies):
-        return {}
-    return {VERL: f"{display(copies[0])} is of a verl that does not know fsdp2: raise it first"}
+    if copies and not any(KNOWS.search(sources[path]) for path in copies):
+        shown = display(copies[0])
+        found[VERL] = f"{shown} is of a verl that does not know fsdp2: raise it first"
+    callers = [path for path in sources if OF_COMPOSER.search(sources[path])]
+    old = [path for path in callers if OLD.search(sources[path])]
+    if old and not any(NEW.search(sources[path]) for path in callers):
+        found[COMPOSER] = f"{OLD_ARGUMENT} ({display(old[0])})"
+    return found

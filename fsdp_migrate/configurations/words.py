@@ -10,7 +10,7 @@ from itertools import pairwise
 from typing import ClassVar
 
 from fsdp_migrate.configurations.block import Block, said
-from fsdp_migrate.configurations.formats import shell
+from fsdp_migrate.configurations.formats import cells, shell
 from fsdp_migrate.configurations.formats.shell import Kind, Script, Statement, Word
 from fsdp_migrate.configurations.formats.text import Edit, Refused, Span, Text, applied, marker
 from fsdp_migrate.configurations.formats.tree_edits import comments_above
@@ -234,6 +234,8 @@ class Words(Block):
         Raises:
             Refused: they do not.
         """
+        if self.file.path.suffix == cells.SUFFIX and any("{" in edit.text for edit in made):
+            raise Refused(BRACES)
         before = self.known.copy()
         new = Text(applied(self.file.text.text, made))
         after = counted(shell.read(new, self.file.path))
@@ -288,6 +290,9 @@ class Words(Block):
         after = shell.read(Text(applied(self.file.text.text, [made])), path)
         told = not shell.has_comments(path) or len(after.comments) == len(before.comments) + lines
         return told and counted(after) == counted(before)
+
+
+BRACES = "IPython reads braces in a command itself: put it into a cell that begins with %%bash"
 
 
 def _with(values: dict[str, Value], change: Change) -> dict[str, Value]:

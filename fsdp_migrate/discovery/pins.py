@@ -2,7 +2,7 @@
 
 The nearest directory that has a pin counts, from a file upwards to the project's root. Scripts that
 install packages count as requirements do: shell, images, workflows and notebooks. What is no
-pin, such as a lower bound, says nothing, and neither do pins that differ.
+pin, such as a lower bound, says nothing.
 """
 
 from __future__ import annotations
@@ -30,16 +30,16 @@ _PIN = (
 )
 
 
-def pinned(name: str, path: Path, top: Path) -> Release:
-    """The release of a distribution that is pinned for a file, empty where none is."""
+def pinned(name: str, path: Path, top: Path) -> frozenset[Release]:
+    """The releases of a distribution that are pinned for a file, by whatever is nearest to it."""
     directories = [path.parent, *path.parent.parents]
     if top not in directories:
-        return ()
+        return frozenset()
     for directory in directories[: directories.index(top) + 1]:
         found = _pins(name, directory, top)
         if found:
-            return next(iter(found)) if len(found) == 1 else ()
-    return ()
+            return found
+    return frozenset()
 
 
 def _pins(name: str, directory: Path, top: Path) -> frozenset[Release]:

@@ -39,6 +39,8 @@ ARGUMENTS = (b"TrainingArguments", b"fsdp")  # of transformers
 STRATEGY = (b"lightning", b"fsdp")  # that Lightning is given by its name
 STRATEGIES = (b"lightning", b"FSDPStrategy")
 RUNNERS = re.compile(rb"\b(?:Trainer|Fabric)\(")
+TRAINER = (b"composer", b"Trainer(")  # of composer's
+SETTINGS = re.compile(rb"\b(?:parallelism_config|fsdp_config)\b")  # that it is given
 PLUGIN = b"FullyShardedDataParallelPlugin"  # of accelerate's
 GUARD = re.compile(rb"[\"']fsdp-migrate FSDP")  # what is left to be migrated
 PARAMETER_NAMES = (b"_fpw_module", b"_flat_param")
@@ -141,6 +143,7 @@ def _reaches(data: bytes) -> bool:
     guarded = guarded or all(word in data for word in ARGUMENTS)
     guarded = guarded or all(word in data for word in STRATEGIES)
     guarded = guarded or (all(word in data for word in STRATEGY) and bool(RUNNERS.search(data)))
+    guarded = guarded or (all(word in data for word in TRAINER) and bool(SETTINGS.search(data)))
     return guarded or WRAPPED in data or (PARENT in data and PACKAGE.search(data) is not None)
 
 

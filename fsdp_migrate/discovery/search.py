@@ -59,7 +59,7 @@ def find(
         walk.add(path)
     files = walk.files()
     found.configurations = walk.configurations
-    found.seen = len(files) + len(found.configurations)
+    found.seen = len(set(files) | set(map(str, found.configurations)))
     if absolute and not found.seen and not found.unread:
         listed = ", ".join(str(path) for path in paths)
         raise PathProblem(f"{listed}: no Python files here that git does not ignore")

@@ -21,11 +21,12 @@ FOLDERS = ("scripts", "script", "docker", ".devcontainer", ".github/workflows", 
 FILES = re.compile(
     r".*\.(?:sh|bash|slurm|sbatch|dockerfile|def|bat|ps1)|(?:Docker|Container|Make)file.*"
     r"|(?:README|INSTALL|SETUP)\w*(?:\.(?:md|rst|txt))?|(?:conda|env|cog)[\w.-]*\.ya?ml"
-    r"|requirements.*\.(?:txt|in)",
+    r"|requirements.*\.(?:txt|in)|.*\.ipynb",
     re.IGNORECASE,
 )
 WORKFLOWS = ".github/workflows"
 LONGEST = 1_000_000  # bytes of a file that is read
+_IN_CELL = re.compile(r"\s*\"[ \t]*[!%].*\binstall\b")  # a command that a notebook's cell starts
 _INSTALLED = re.compile(
     r"(?<![\w.-])(?:(?:py)?torch|torchaudio)(?P<operator>={1,3}|<=?|~=|-(?=\d[\w.%+-]*\.whl))"
     r"(?P<version>\d+\.\d+(?:\.\d+)?)"
@@ -79,6 +80,8 @@ def _in_file(path: Path, directory: Path) -> Iterator[Installed]:
     said: set[str] = set()
     for number, line in enumerate(data.decode("latin-1").splitlines(), 1):
         if line.lstrip().startswith(("#", "//", "<!--")):
+            continue
+        if path.suffix == ".ipynb" and not _IN_CELL.match(line):
             continue
         matches = list(_INSTALLED.finditer(line))
         torch_itself = any(not found["companion"] for found in matches)

@@ -70,6 +70,8 @@ class Walk:
                 self._files.setdefault(real + file[len(shown) :], file)
         elif _is_python(path):
             self._files.setdefault(real, shown)
+            if self._looks_for_configurations and shown.endswith(NOTEBOOK):
+                self._configuration(shown)
         elif self._looks_for_configurations and is_configuration(path.name):
             self._configuration(shown)
         else:
@@ -107,6 +109,8 @@ class Walk:
                     continue
                 elif entry.is_file(follow_symlinks=False):
                     yield entry.path
+                    if self._looks_for_configurations and entry.name.endswith(NOTEBOOK):
+                        self._configuration(entry.path)
                 elif entry.is_symlink():
                     self._link(entry.path, real_top)
             stack += reversed(below)

@@ -26,7 +26,7 @@ from fsdp_migrate.migration.defects import Defect
 from fsdp_migrate.migration.named_values import name_repeated
 from fsdp_migrate.migration.second_run import unsettled
 from fsdp_migrate.migration.selection import UNPROVED, Options, key, without
-from fsdp_migrate.planning import forms, pages, rule, support_file
+from fsdp_migrate.planning import forms, pages, rule, support_file, wrapped_elsewhere
 from fsdp_migrate.planning.context import Failure, Study
 from fsdp_migrate.planning.edits import Edit, Mark
 from fsdp_migrate.planning.model import Cause, Decision
@@ -264,9 +264,11 @@ def _edits(decisions: Sequence[Decision], options: Options) -> dict[Module, list
             edit = given
             if isinstance(given, Mark):
                 edit = said_of.get(given, given)
-                repeated = (edit.module, edit.comment) in said
+                by_library = decision.message.startswith(wrapped_elsewhere.BY_LIBRARY)
+                what = (edit.module, edit.sentence if by_library else edit.comment)
+                repeated = what in said
                 if decision.outcome is Outcome.LEFT or edit.once:
-                    said.add((edit.module, edit.comment))
+                    said.add(what)
                 if repeated or not options.markers:
                     continue
             edits[edit.module].append(edit)

@@ -79,6 +79,8 @@ class Configured:
     held: bool = False  # left because of others of the same run
     ignore: Ignore | None = None  # the comment that ignores it
     ignoring: str = ""  # the code of that comment that counted
+    cell: int = 0  # of a notebook, from 1; then the lines are the cell's
+    file_line: int = 0  # of a notebook
 
 
 @dataclass(frozen=True)

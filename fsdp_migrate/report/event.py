@@ -260,6 +260,8 @@ def _event_of_setting(found: Configured) -> Event:
         held=found.held,
         ignored=found.ignore is not None,
         end_line=found.end_line,
+        cell=found.cell,
+        file_line=found.file_line,
     )
 
 

@@ -7,6 +7,7 @@ from fsdp_migrate.families.names import field_removal
 from fsdp_migrate.families.names.deletions import drop_assignment
 from fsdp_migrate.families.wrapping import vocabulary
 from fsdp_migrate.fsdp1.site import Site
+from fsdp_migrate.planning import wrapped_elsewhere
 from fsdp_migrate.planning.context import Study
 from fsdp_migrate.planning.model import Decision
 from fsdp_migrate.planning.outcome import Outcome
@@ -82,11 +83,12 @@ def decide(site: Site, study: Study) -> Decision:
     name = site.construct.owner
     if name == "StateDictType" or study.run_time_states or study.claims.kept:
         return vocabulary.import_from_support(site, name, study, RULE.code)
+    elsewhere = "" if study.constructors else wrapped_elsewhere.library_of(study.project)
     left = study.left(
         site,
         RULE.code,
         study.no_models or f"{site.construct} is used as a value",
-        "replace it together with the code that reads it",
+        study.no_models_help if elsewhere else "replace it together with the code that reads it",
         models=study.every_constructor,
         unknown_state=True,
     )

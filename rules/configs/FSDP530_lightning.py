@@ -253,7 +253,7 @@ def _strategy(found: StrategyCall, study: Study) -> list[str]:
 def _precision(found: StrategyCall, study: Study, target: lightning.Target) -> list[str]:
     given = found.given("mixed_precision")
     if given is not None and ast.unparse(given) != "None":
-        reason = f"mixed_precision is {ast.unparse(given)}"
+        reason = f"mixed_precision is {ast.unparse(given)}, which is not known here"
         raise Unknown(
             reason, "give fully_shard its MixedPrecisionPolicy in the hook, as mp_policy="
         )
@@ -287,7 +287,7 @@ def _offload(found: StrategyCall, study: Study, target: lightning.Target) -> lis
         if not inner:
             return []
     if known is None:
-        reason = f"cpu_offload is {ast.unparse(given)}"
+        reason = f"cpu_offload is {ast.unparse(given)}, which is not known here"
         raise Unknown(reason, "write it in the call, and run again")
     return _offloads(found, target) if value else []
 

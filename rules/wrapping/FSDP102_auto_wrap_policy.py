@@ -2,6 +2,7 @@
 
 from fsdp_migrate.families.wrapping import policies, policy_loops, spare_policies, vocabulary
 from fsdp_migrate.fsdp1.site import Site
+from fsdp_migrate.planning import wrapped_elsewhere
 from fsdp_migrate.planning.context import Study
 from fsdp_migrate.planning.model import Constructor, Decision
 from fsdp_migrate.planning.rule import Rule
@@ -50,8 +51,11 @@ def _origin(site: Site, study: Study) -> Decision:
         conversion = study.conversions.get(origin)
     if conversion is None:
         outside = vocabulary.given_to_stranger(site, study)
+        library = wrapped_elsewhere.library_of(study.project)
+        given = "" if study.constructors else wrapped_elsewhere.POLICIES.get(library, "")
         if outside:
-            return study.left(site, RULE.code, outside, "migrate it together with what takes it")
+            help = given or "migrate it together with what takes it"
+            return study.left(site, RULE.code, outside, help)
         unknown = [c for c in study.constructors.values() if _is_unknown(c, study)]
         if unknown and not study.derived:
             concerned = frozenset(unknown)
@@ -68,13 +72,10 @@ def _origin(site: Site, study: Study) -> Decision:
                 models=spare.constructors,
                 review=spare_policies.review(site, study),
             )
-        help = "delete it, or migrate the code that uses it together with it"
-        return study.left(
-            site,
-            RULE.code,
-            study.derived or "no FSDP constructor in the given paths uses this policy",
-            help,
-        )
+        help = given or "delete it, or migrate the code that uses it together with it"
+        none = "no FSDP constructor in the given paths uses this policy"
+        reason = study.derived or (study.no_models if given else none)
+        return study.left(site, RULE.code, reason, help)
     proposal = study.proposal()
     if conversion.new is not None:
         policy_loops.convert(site, conversion.new, proposal)

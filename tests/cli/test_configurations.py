@@ -334,3 +334,54 @@ def test_the_nearest_pin_counts(tmp_path: Path, run: Command) -> None:
     outcomes = {Path(s["path"]).parent.name == "new": s["outcome"] for s in found}
     assert outcomes[True] == "rewritten"
     assert outcomes[False] == "left"
+
+
+def test_a_notebooks_commands_are_written_and_undone(
+    tmp_path: Path, run: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source = ["!accelerate launch --use_fsdp --fsdp_use_orig_params true \\\n", "    a.py\n", "1"]
+    cell = {"cell_type": "code", "metadata": {}, "outputs": [], "source": source}
+    book = {"cells": [cell], "metadata": {}, "nbformat": 4, "nbformat_minor": 5}
+    path = tmp_path / "a.ipynb"
+    before = json.dumps(book, indent=1)
+    path.write_text(before)
+    monkeypatch.chdir(tmp_path)
+    answer = run("check", ".")
+    assert "a.ipynb:cell 1:1:" in answer.out
+    assert run("rewrite", ".").code == 0
+    written = json.loads(path.read_text())["cells"][0]["source"]
+    assert written[0].startswith("!accelerate launch --use_fsdp --fsdp_version 2 ")
+    assert written[0].endswith(" a.py\n")
+    assert written[1:] == ["1"]
+    assert run("check", ".").code == 0
+    assert run("undo").code == 0
+    assert path.read_text() == before
+
+
+ASKING = """\
+import transformers
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP, StateDictType
+
+
+def save(trainer: transformers.Trainer):
+    with FSDP.state_dict_type(trainer.model, StateDictType.FULL_STATE_DICT):
+        return trainer.model.state_dict()
+"""
+TRAIN = 'python train.py --output_dir a --fsdp "full_shard auto_wrap" --gradient_checkpointing 1\n'
+
+
+def test_what_a_program_asks_of_version_1_holds_its_launcher(
+    tmp_path: Path, run: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lay(tmp_path, {"train.py": ASKING, "run.sh": TRAIN, "a.yaml": YAML})
+    monkeypatch.chdir(tmp_path)
+    answer = run("rewrite", ".")
+    assert "FSDP.state_dict_type at train.py:6 knows version 1's models alone" in answer.out
+    assert "fsdp_version" not in (tmp_path / "run.sh").read_text()
+    assert "fsdp_version" not in (tmp_path / "a.yaml").read_text()
+    (tmp_path / "train.py").write_text("import transformers\n")
+    assert run("rewrite", ".").code == 0
+    assert '"fsdp_version": 2' in (tmp_path / "run.sh").read_text().replace(
+        '"version"', '"fsdp_version"'
+    )
+    assert "fsdp_version: 2" in (tmp_path / "a.yaml").read_text()

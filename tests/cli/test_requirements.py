@@ -802,6 +802,12 @@ INSTALLS = {
         ".github/workflows/ci.yml:1",
         "torchaudio==2.5.1",
     ),
+    "a.ipynb": (
+        '{"cells": [{"cell_type": "code", "metadata": {}, "outputs": [], "source": [\n'
+        '"!pip install torch==2.1.0\\n"\n]}], "metadata": {}, "nbformat": 4, "nbformat_minor": 5}',
+        "a.ipynb:2",
+        "torch==2.1.0",
+    ),
     "requirements.txt": (
         "https://example.org/whl/torch-2.1.2%2Bcu118-cp310-cp310-linux_x86_64.whl\n",
         "requirements.txt:1",
@@ -883,4 +889,41 @@ def test_what_is_said_twice_in_a_file_is_named_once(here: Path, run: Command) ->
 def test_without_a_migration_nothing_is_named(here: Path, run: Command) -> None:
     (here / "train.py").write_text("import torch\n")
     (here / "setup.sh").write_text("pip install torch==2.5.0\n")
+    assert "FSDP501" not in run("rewrite", ".").out
+
+
+SETTINGS = "distributed_type: FSDP\nfsdp_config:\n  fsdp_sharding_strategy: {}\n"
+BESIDE = {
+    "requirements.txt": ("torch==2.1.0\n", "it is pinned before torch 2.6"),
+    "setup.sh": ("pip install torch==2.5.1\n", "it installs a torch that is too old"),
+    "Dockerfile": ("FROM pytorch/pytorch:2.1.0-cuda12.1\n", "it installs a torch that is too old"),
+}
+
+
+@pytest.mark.parametrize("name", BESIDE)
+def test_an_older_torch_beside_settings_is_named(here: Path, run: Command, name: str) -> None:
+    (here / "train.py").write_text("import accelerate\n")
+    (here / "a.yaml").write_text(SETTINGS.format("FULL_SHARD"))
+    text, reason = BESIDE[name]
+    (here / name).write_text(text)
+    answer = run("rewrite", ".")
+    assert f"FSDP501  left     {name}:1" in answer.out
+    assert reason in answer.out
+    assert (here / name).read_text() == text
+
+
+@pytest.mark.parametrize(
+    ("strategy", "text"),
+    [
+        ("FULL_SHARD", "torch==2.6.0\n"),
+        ("FULL_SHARD", "torch>=2.0\n"),
+        ("NO_SHARD", "torch==2.1.0\n"),  # which stay
+    ],
+)
+def test_a_torch_that_settings_can_have_is_not(
+    here: Path, run: Command, strategy: str, text: str
+) -> None:
+    (here / "train.py").write_text("import accelerate\n")
+    (here / "a.yaml").write_text(SETTINGS.format(strategy))
+    (here / "requirements.txt").write_text(text)
     assert "FSDP501" not in run("rewrite", ".").out

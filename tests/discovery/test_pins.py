@@ -44,20 +44,20 @@ def lay(top: Path, files: dict[str, str]) -> Path:
 @pytest.mark.parametrize("name", PINNED)
 def test_a_release_is_pinned_where_it_is_installed(tmp_path: Path, name: str) -> None:
     path = lay(tmp_path, {name: PINNED[name]})
-    assert pins.pinned("accelerate", path, tmp_path) == (0, 24, 1)
+    assert pins.pinned("accelerate", path, tmp_path) == {(0, 24, 1)}
 
 
 @pytest.mark.parametrize("name", SAYS_NOTHING)
 def test_what_is_no_pin_says_nothing(tmp_path: Path, name: str) -> None:
     path = lay(tmp_path, {name: SAYS_NOTHING[name]})
-    assert pins.pinned("accelerate", path, tmp_path) == ()
+    assert not pins.pinned("accelerate", path, tmp_path)
 
 
-def test_pins_that_differ_say_nothing(tmp_path: Path) -> None:
+def test_pins_that_differ_are_all_there(tmp_path: Path) -> None:
     path = lay(tmp_path, {"a.sh": INSTALL, "requirements.txt": "accelerate==1.4.0\n"})
-    assert pins.pinned("accelerate", path, tmp_path) == ()
+    assert pins.pinned("accelerate", path, tmp_path) == {(0, 24, 1), (1, 4, 0)}
 
 
 def test_the_nearest_counts(tmp_path: Path) -> None:
     path = lay(tmp_path, {"a.sh": INSTALL, "conf/install.sh": "pip install accelerate==1.4.0\n"})
-    assert pins.pinned("accelerate", path, tmp_path) == (1, 4, 0)
+    assert pins.pinned("accelerate", path, tmp_path) == {(1, 4, 0)}

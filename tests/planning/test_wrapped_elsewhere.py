@@ -83,3 +83,51 @@ def save(model):
 """
     result, _ = migrate({"save.py": saving, "run.py": PLUGIN})
     assert not any("used as a value" in d.message for d in result.decisions)
+
+
+FRAMEWORKS = {
+    "transformers": "def run(args):\n    return transformers.Trainer(args=args)\n",
+    "accelerate": "def run():\n    return accelerate.Accelerator()\n",
+}
+
+
+@pytest.mark.parametrize("library", FRAMEWORKS)
+def test_what_runs_the_training_names_what_to_write_once(library: str) -> None:
+    saving = """\
+from torch.distributed.fsdp import FullStateDictConfig, FullyShardedDataParallel as FSDP
+from torch.distributed.fsdp import StateDictType
+
+
+def save(trainer):
+    config = FullStateDictConfig(rank0_only=True)
+    with FSDP.state_dict_type(trainer.model, StateDictType.FULL_STATE_DICT, config):
+        return trainer.model.state_dict()
+"""
+    run = f"import {library}\n\n\n{FRAMEWORKS[library]}"
+    result, after = migrate({"save.py": saving, "run.py": run})
+    left = [d for d in result.decisions if d.outcome is Outcome.LEFT]
+    assert all(d.message.startswith(f"{library} wraps the models") for d in left)
+    assert after["save.py"].count("TODO(fsdp-migrate") == 1
+    assert "get_state_dict" in after["save.py"]
+
+
+POLICY = """\
+import functools
+import {0}
+from torch.distributed.fsdp.wrap import lambda_auto_wrap_policy
+
+
+def build(trainer):
+    {1}
+    policy = functools.partial(lambda_auto_wrap_policy, lambda_fn=lambda m: False)
+    trainer.accelerator.state.fsdp_plugin.auto_wrap_policy = policy
+"""
+
+
+@pytest.mark.parametrize("library", ["transformers", "accelerate"])
+def test_a_policy_that_a_library_is_given(library: str) -> None:
+    used = {"transformers": "transformers.Trainer", "accelerate": "accelerate.Accelerator"}[library]
+    result, _ = migrate({"run.py": POLICY.format(library, f"print({used})")})
+    left = [d for d in result.decisions if d.code == "FSDP102"]
+    assert left
+    assert all("takes no function as a policy" in d.help for d in left)

@@ -13,7 +13,7 @@ from enum import Enum
 from pathlib import Path
 from typing import Any
 
-from fsdp_migrate.configurations.formats import steps
+from fsdp_migrate.configurations.formats import cells, steps
 from fsdp_migrate.configurations.formats.text import Span, Text
 
 FROM_VARIABLE = "a variable fills it in"
@@ -76,6 +76,8 @@ def read(text: Text, path: Path) -> Script:
         shown = _instructions(shown)
     elif is_yaml:
         shown = steps.shell_of(shown)
+    elif name.endswith(cells.SUFFIX):
+        shown = cells.shell_of(shown)
     script = _Reader(shown).script()
     if is_image:
         script.statements += _instructions_env(text.text)

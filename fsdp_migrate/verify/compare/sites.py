@@ -103,6 +103,7 @@ OF_FRAMEWORKS = {
     "lightning": "FSDP530",
     "pytorch_lightning": "FSDP530",
     "lightning_fabric": "FSDP530",
+    "composer": "FSDP561",
 }
 """The rules of the settings by which a library wraps the models with FSDP1 somewhere else."""
 
