@@ -119,7 +119,7 @@ class Study:
         )
         result.kept_dictionaries = self.kept_dictionaries | kept
         result.partial, result.passed_over, result.seen = self.partial, self.passed_over, self.seen
-        result.broken = self.broken
+        result.broken, result.published = self.broken, self.published
         result.tracer, result.found, result.outdated = self.tracer, self.found, self.outdated
         result.doubtful, result.failures = self.doubtful, self.failures
         result._caches = self._caches

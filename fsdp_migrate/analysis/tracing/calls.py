@@ -5,9 +5,16 @@ from __future__ import annotations
 import ast
 
 from fsdp_migrate.analysis.module import Module
-from fsdp_migrate.analysis.tracing import compiled, computed_names, configured, owners
+from fsdp_migrate.analysis.tracing import (
+    collected,
+    compiled,
+    computed_names,
+    configured,
+    owners,
+)
 from fsdp_migrate.analysis.tracing.branches_taken import BranchesTaken
 from fsdp_migrate.analysis.tracing.call_graph import CallGraph
+from fsdp_migrate.analysis.tracing.collected import Entry
 from fsdp_migrate.analysis.tracing.containers import Containers
 from fsdp_migrate.analysis.tracing.evaluator import Evaluator
 from fsdp_migrate.analysis.tracing.functions import (
@@ -23,6 +30,7 @@ from fsdp_migrate.analysis.tracing.functions import (
 from fsdp_migrate.analysis.tracing.registries import BUILDS, Registries
 from fsdp_migrate.analysis.tracing.sequences import THROUGH_STARS, Missing
 from fsdp_migrate.analysis.values import (
+    UNCALLED,
     Class,
     Computed,
     Constant,
@@ -192,7 +200,7 @@ class Calls:
         if isinstance(node.func, ast.Attribute) and node.func.attr == "get_submodule":
             return self._submodule(node, node.func.value, module, frame)
         if isinstance(node.func, ast.Attribute) and node.func.attr in TAKING:
-            taken = self.containers.taken(node.func.value, module, frame)
+            taken = self._taken(node, node.func.value, module, frame)
             if taken is not None:
                 return taken
         if last_name(node.func) in ENTERING and node.args:
@@ -205,6 +213,20 @@ class Calls:
             method = node.func.attr if isinstance(node.func, ast.Attribute) else ""
             return [Unknown(node, module, frame, f"what {method}() is called on is not known")]
         return [Computed(node, module, frame)]
+
+    def _taken(
+        self, node: ast.Call, owner: ast.expr, module: Module, frame: Frame | None
+    ) -> list[Value] | None:
+        """What a method of a container takes out of it: ``kwargs.get("name", default)``."""
+        match node.args:
+            case [ast.Constant(value=str(name)), *default] if not node.keywords:
+                found = self.entry(owner, name, module, frame)
+                if found is not None:
+                    other = default[:1] if found.is_lacking else []
+                    given = [v for each in other for v in self.evaluate(each, module, frame)]
+                    nothing = [Constant(node, module, frame, None)]
+                    return [*found.values, *(given if default or not found.is_lacking else nothing)]
+        return self.containers.taken(owner, module, frame)
 
     def _returned(
         self,
@@ -310,7 +332,7 @@ class Calls:
             partial = present(site.partial)
             over = self._named(site, arg.arg, frame)
             values = self.evaluate(kept, partial.module, partial.frame)
-            return [*values, *([asked] if over is None else over)]
+            return [*values, *([asked] if over is None else over.values)]
         passed = site.argument(function, arg.arg)
         if passed is not None:
             return list(self.evaluate(passed, site.module, frame))
@@ -328,24 +350,32 @@ class Calls:
                     result += self.sequences.at(sequence, place, asked)
                 except Missing:
                     named = self._named(site, arg.arg, frame)
-                    result += [asked] if named is None else named
-                    left_out = left_out or named == []
+                    result += [asked] if named is None else named.values
+                    left_out = left_out or (named is not None and named.is_lacking)
         if left_out and site.configured:
             result.append(Unknown(site.call, site.module, frame, SET_BY_CONFIGURATIONS))
         if left_out and default is not None:
             result += self.evaluate(default, module)
         return result
 
-    def _named(self, site: CallSite, name: str, frame: Frame | None) -> list[Value] | None:
+    def _named(self, site: CallSite, name: str, frame: Frame | None) -> Entry | None:
         """What ``**dictionaries`` of a call have under a name; None if one cannot be read."""
-        result: list[Value] = []
-        for keyword in site.call.keywords:
-            if keyword.arg is None:
-                found = self.containers.named(keyword.value, name, site.module, frame)
-                if found is None:
-                    return None
-                result += found
-        return result
+        opened = [k.value for k in site.call.keywords if k.arg is None]
+        found = [self.containers.named(each, name, site.module, frame) for each in opened]
+        known = [each for each in found if each is not None]
+        if len(known) < len(found):
+            return None
+        is_lacking = all(each.is_lacking for each in known)
+        return Entry([v for each in known for v in each.values], is_lacking)
+
+    def entry(
+        self, owner: ast.expr, name: str, module: Module, frame: Frame | None
+    ) -> Entry | None:
+        """What ``**kwargs`` of a function has under a name; None of what is something else."""
+        for value in self.evaluate(owner, module, frame):
+            if collected.function_of(value.node, value.module) is None:
+                return None
+        return self.containers.named(owner, name, module, frame)
 
     def _from_callers(
         self,
@@ -362,7 +392,7 @@ class Calls:
             result += self._given(site, arg, function, default, module)
         if not sites:
             name = getattr(function, "name", "a lambda")
-            why = f"{arg.arg} is a parameter of {name}, which nothing here calls"
+            why = f"{arg.arg} is a parameter of {name}{UNCALLED}"
             result = self.or_else([], Unknown(arg, module, None, why))
             if result and default is not None:
                 result += self.evaluate(default, module)

@@ -59,7 +59,7 @@ class ProjectIndex:
 
     def keys_of(self, name: str) -> Iterator[str]:
         """The keys under which something of a name is put into a dictionary, or given to a call:
-        ``{"cls": Model}`` and ``dict(cls=Model)``."""
+        ``{"cls": Model}`` and ``dict(cls=Model)``; or that it is compared with."""
         for module in self.project.modules:
             table = module.table
             for use in (*table.names_by_id.named(name), *table.attributes_by_name.named(name)):
@@ -70,6 +70,10 @@ class ProjectIndex:
                         key = keys[values.index(use)]
                         if isinstance(key, ast.Constant) and isinstance(key.value, str):
                             yield key.value
+                    case ast.Compare(
+                        left=ast.Subscript(slice=ast.Constant(value=str(key))), comparators=[other]
+                    ) if other is use:
+                        yield key
 
     @cached_property
     def additions(self) -> dict[str, list[tuple[ast.expr, ast.expr, Module]]]:
