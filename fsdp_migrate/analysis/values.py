@@ -9,6 +9,7 @@ from zlib import crc32
 
 from fsdp_migrate.analysis.module import Module
 
+UNCALLED = ", which nothing here calls"
 SHORT = 4  # parts of a dotted name
 _HASH = "_hash"  # where a value keeps its own
 FunctionNode = ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda
@@ -86,6 +87,11 @@ class Value:
 @dataclass(frozen=True)
 class Unknown(Value):
     why: str = ""
+
+    @property
+    def is_never_given(self) -> bool:
+        """Whether it is a parameter of a function that nothing in sight calls."""
+        return self.why.endswith(UNCALLED)
 
     @property
     def said(self) -> str:

@@ -46,7 +46,7 @@ def unsettled(
     after.islands = project.islands
     after.version_tests = project.version_tests  # no edit changes what torch is compared with
     broken = {(path, ANYWHERE, what): why for (path, _, what), why in options.broken.items()}
-    study = Study(after, registry, options.target, broken=broken)
+    study = Study(after, registry, options.target, published=options.published, broken=broken)
     again: dict[Path, Defect] = {}
     unused: list[Decision] = []
     refused = {(path, construct) for path, _, construct in options.refused}

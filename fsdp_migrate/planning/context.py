@@ -1,10 +1,10 @@
-"""What rules may ask about a project, and the form of their answers."""
+"""What rules may ask about a project; ``answering.py`` has the form of their answers."""
 
 from __future__ import annotations
 
 import ast
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import TypeVar, cast
 
 from packaging.version import Version
@@ -20,11 +20,11 @@ from fsdp_migrate.fsdp1.construct import Construct
 from fsdp_migrate.fsdp1.narrowing import Narrowing
 from fsdp_migrate.fsdp1.site import ANYWHERE, Key, Site
 from fsdp_migrate.planning import wrapped_elsewhere
+from fsdp_migrate.planning.answering import Answering
 from fsdp_migrate.planning.branches import Branch
-from fsdp_migrate.planning.edits import Code, Mark
-from fsdp_migrate.planning.forms import Form, PassedOver, Taken, take
+from fsdp_migrate.planning.edits import Code
+from fsdp_migrate.planning.forms import PassedOver, Taken
 from fsdp_migrate.planning.model import (
-    Cause,
     Constructor,
     Conversion,
     Decision,
@@ -32,9 +32,7 @@ from fsdp_migrate.planning.model import (
     Wrapping,
 )
 from fsdp_migrate.planning.naming import Namer
-from fsdp_migrate.planning.outcome import Outcome
 from fsdp_migrate.planning.proposal import Claims, Proposal
-from fsdp_migrate.planning.prose import sentences
 from fsdp_migrate.planning.rule import LoadedRule, Registry
 from fsdp_migrate.planning.seen import Seen
 from fsdp_migrate.planning.shard_plan import ShardPlan
@@ -57,7 +55,7 @@ class Failure:
 
 
 @dataclass(eq=False)
-class Study:
+class Study(Answering):
     """What rules may ask: the project, its values, its models."""
 
     project: Project
@@ -119,7 +117,7 @@ class Study:
         )
         result.kept_dictionaries = self.kept_dictionaries | kept
         result.partial, result.passed_over, result.seen = self.partial, self.passed_over, self.seen
-        result.broken = self.broken
+        result.broken, result.published = self.broken, self.published
         result.tracer, result.found, result.outdated = self.tracer, self.found, self.outdated
         result.doubtful, result.failures = self.doubtful, self.failures
         result._caches = self._caches
@@ -320,88 +318,6 @@ class Study:
         spoken_of = self.project.mentions("ignored_modules", "ignored_states", "ignored_parameters")
         return bool(named) or (spoken_of and any(c.is_open for c in models))
 
-    # -- answers --------------------------------------------------------------------------------
-
-    def proposal(self) -> Proposal:
-        return Proposal(self.namer)
-
-    def take(self, site: Site, *forms: Form) -> str:
-        """The name of the form to write a site in: the first of ``forms`` that is enough by what is
-        known, unless it was tried."""
-        place = (site.module.path, site.position)
-        taken = take(forms, self.passed_over.get(place, ()))
-        self._taken[site.node, site.construct] = taken
-        return taken.name
-
-    def rewritten(
-        self,
-        site: Site,
-        code: str,
-        message: str,
-        proposal: Proposal | None = None,
-        *,
-        models: Iterable[Constructor] = (),
-        review: str = "",
-        marked: bool = False,
-        once: bool = False,
-    ) -> Decision:
-        """Applied; with ``review``, a sentence on what may differ, it is marked for review.
-
-        Args:
-            marked: the proposal holds the marker, at a better place.
-            once: one marker in a file is enough.
-        """
-        edits = list(proposal.edits) if proposal is not None else []
-        outcome = Outcome.REWRITTEN
-        if review:
-            outcome = Outcome.REVIEW
-        if review and not marked:
-            edits.append(Mark(site.module, site.node, code, sentences(review), once=once))
-        return Decision(
-            site,
-            code,
-            outcome,
-            message,
-            review,
-            tuple(edits),
-            frozenset(models),
-            claims=proposal.claims if proposal is not None else Claims(),
-            form=self._taken.get((site.node, site.construct)),
-        )
-
-    def kept_as_is(
-        self,
-        site: Site,
-        code: str,
-        message: str,
-        *,
-        models: Iterable[Constructor] = (),
-        review: str = "",
-    ) -> Decision:
-        """Nothing to write: what stands there does what it did, and a second run finds it again."""
-        decision = self.rewritten(site, code, message, models=models, review=review)
-        return replace(decision, cause=Cause.KEPT)
-
-    def converted(
-        self, site: Site, code: str, conversion: Conversion, *, review: str = ""
-    ) -> Decision:
-        """A value that constructors asked to be converted where it is made."""
-        proposal = conversion.proposal or self.proposal()
-        if conversion.new is not None:
-            proposal.replace(site.module, site.expression, conversion.new)
-        return self.rewritten(
-            site,
-            code,
-            conversion.message,
-            proposal,
-            models=conversion.constructors,
-            review=review,
-        )
-
-    def dropped(self, site: Site, code: str, message: str, *, review: str = "") -> Decision:
-        """An argument of a constructor that the emitted code does without."""
-        return self.rewritten(site, code, message, review=review)
-
     def argument(self, site: Site) -> tuple[ShardPlan, ast.expr, str]:
         """The plan, value and name of a constructor argument's site."""
         name = site.construct.part
@@ -409,53 +325,6 @@ class Study:
             if plan.constructor.nodes().get(name) is site.node:
                 return plan, plan.constructor.arguments[name], name
         raise AssertionError(f"{site.construct} belongs to no constructor")
-
-    def left(
-        self,
-        site: Site,
-        code: str,
-        reason: str,
-        help: str,
-        *,
-        models: Iterable[Constructor] = (),
-        quiet: bool = False,
-        final: bool = False,
-        unknown_state: bool = False,
-        at: ast.AST | None = None,
-    ) -> Decision:
-        """Not touched, for ``reason``; ``help`` is what to do by hand.
-
-        Args:
-            at: where the marker stands, if not at the site.
-        """
-        edits = (Mark(site.module, at or site.node, code, sentences(reason, help)),)
-        cause = Cause.FINAL if final else Cause.OWN
-        return Decision(
-            site,
-            code,
-            Outcome.LEFT,
-            reason,
-            help,
-            edits,
-            frozenset(models),
-            quiet,
-            Cause.UNKNOWN_STATE if unknown_state else cause,
-        )
-
-    def too_new(
-        self, site: Site, rule: LoadedRule, *, models: Iterable[Constructor] = ()
-    ) -> Decision:
-        """Left, because the target torch does not have what would replace it."""
-        return self.left(
-            site,
-            rule.code,
-            f"what replaces it needs torch {rule.rule.since}, the project's target is "
-            f"{self.target}",
-            "raise the project's torch requirement or pass --target-torch",
-            models=models,
-            quiet=True,
-            final=True,  # the support module needs it as well
-        )
 
     def defined_by(self, node: ast.expr, module: Module) -> frozenset[Definition]:
         """The definitions that reach a use of a name or dotted path in its own scope."""

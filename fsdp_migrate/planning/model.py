@@ -112,6 +112,7 @@ class Constructor:
     dictionary: KeywordDictionary | None = None  # that has some of its arguments
     spread: ast.expr | None = None  # of ``**spread``, if a function makes that dictionary
     maker: ast.Call | None = None  # the call of that function
+    assumed: str = ""  # what it is taken to be given, where nothing in sight says so
 
     @classmethod
     def read(cls, call: ast.Call, module: Module, reference: ast.AST) -> Constructor:

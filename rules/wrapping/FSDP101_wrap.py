@@ -101,9 +101,10 @@ def decide(site: Site, study: Study) -> Decision:
     if late is not None:
         checkpointing.move_sharding_behind(plan, late, study)
     render(plan)
-    review = refused_modules.doubt(constructor, study)
+    review = refused_modules.doubt(constructor, study) or constructor.assumed
+    once = review == constructor.assumed  # others are given the same
     return study.rewritten(
-        site, RULE.code, "fully_shard", plan.proposal, models=models, review=review
+        site, RULE.code, "fully_shard", plan.proposal, models=models, review=review, once=once
     )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from fsdp_migrate.migration.selection import Options
 from tests.helpers.migrating import migrate, outcomes
 
 SETTINGS = """\
@@ -80,9 +81,15 @@ OTHERWISE = {
     "a change by a function that is called with it": TRAIN.replace(
         "    model = create", "    given.update(load())\n    model = create"
     ),
-    "what collects arguments gets it": TRAIN.replace(
-        "create(config, model_cls, given)", "create(config, model_cls, *more)"
+    "what collects arguments changes it": TRAIN.replace(
+        "create(config, model_cls, given):", "create(config, model_cls, *more):\n    adapt(more)"
     ).replace('config["width"], given', 'config["width"], *more'),
+    "what collects arguments gets another one too": TRAIN.replace(
+        "create(config, model_cls, given):",
+        "create(config, model_cls, **more):\n    more['given'] = load()",
+    )
+    .replace('config["width"], given', 'config["width"], **more')
+    .replace('"model_cls"], given)', '"model_cls"], given=given)'),
     "a function of another library gets it": TRAIN.replace(
         "    model = create", "    check(given)\n    model = create"
     ).replace("from models", "from checking import check\nfrom models"),
@@ -178,3 +185,143 @@ def test_a_call_of_the_programs_own_runs_still() -> None:
     options = SETTINGS.replace("=size_based_auto_wrap_policy", "=choose_policy()")
     _, after = migrate(files(options=options))
     assert "choose_policy()" in after["options.py"]
+
+
+COLLECTED = {
+    "by place": TRAIN.replace(
+        "create(config, model_cls, given)", "create(config, model_cls, *more)"
+    ).replace('config["width"], given', 'config["width"], *more'),
+    "by name": TRAIN.replace(
+        "create(config, model_cls, given)", "create(config, model_cls, **more)"
+    )
+    .replace('config["width"], given', 'config["width"], **more')
+    .replace('create(CONFIG, CONFIG["model_cls"], given)', "create(CONFIG, Pair, given=given)"),
+    "by a base class": TRAIN.replace('"model_cls": Pair', '"model_cls": Other').replace(
+        "\n\nCONFIG",
+        "\n\n\nclass Other(Pair):\n    def __init__(self, *args, **kwargs):\n"
+        "        super().__init__(*args, **kwargs)\n\n\nCONFIG",
+    ),
+}
+
+
+@pytest.mark.parametrize("way", COLLECTED)
+def test_what_only_hands_on_what_it_collects_is_followed(way: str) -> None:
+    result, after = migrate(files(COLLECTED[way]))
+    assert {outcome.value for _, outcome in outcomes(result)} == {"rewritten"}
+    assert 'fully_shard(self.first, mp_policy=given["mixed_precision"])' in after["models.py"]
+
+
+ADAPTERS = """\
+import torch
+from torch import nn
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP, MixedPrecision
+from torch.distributed.fsdp import ShardingStrategy
+
+from models import Pair
+
+
+class Adapted(nn.Module):
+    def __init__(self, width, given=None, **kwargs):
+        super().__init__()
+        self.first = nn.Linear(width, width)
+        self.second = nn.Linear(width, width)
+        if given is not None:
+            chosen = kwargs.get("for_adapters", given)
+            self.first = FSDP(self.first, **chosen)
+
+    def forward(self, x):
+        return self.second(self.first(x))
+
+
+def adapter_settings():
+    def policy(module, *args, **kwargs):
+        return isinstance(module, nn.Linear)
+
+    found = dict(
+        auto_wrap_policy=policy,
+        mixed_precision=MixedPrecision(param_dtype=torch.float16),
+        sharding_strategy=ShardingStrategy.FULL_SHARD,
+    )
+    return found
+"""
+EITHER = """\
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+from adapters import Adapted, adapter_settings
+from models import Pair
+from options import settings
+
+CONFIG = {"width": 8, "model_cls": Pair}
+
+
+def create(config, model_cls, given, **kwargs):
+    return model_cls(config["width"], given, **kwargs)
+
+
+def build():
+    given = settings()
+    given["auto_wrap_policy"] = None
+    if CONFIG["model_cls"] == Adapted:
+        chosen = adapter_settings()
+        model = create(CONFIG, CONFIG["model_cls"], given, for_adapters=chosen)
+    else:
+        model = create(CONFIG, CONFIG["model_cls"], given)
+    return FSDP(model, **given)
+"""
+
+
+def test_one_of_two_dictionaries_that_a_setting_chooses() -> None:
+    either = {**files(EITHER), "adapters.py": ADAPTERS}
+    result, after = migrate(either, Options(published=False))
+    assert {outcome.value for _, outcome in outcomes(result)} == {"rewritten"}
+    adapters = after["adapters.py"]
+    assert 'wrap_policy = chosen.get("auto_wrap_policy")' in adapters
+    assert 'fully_shard(self.first, mp_policy=chosen["mixed_precision"])' in adapters
+    assert "auto_wrap_policy" not in after["train.py"] + after["options.py"]
+    assert "ShardingStrategy" not in adapters
+    again, _ = migrate(after, Options(published=False))
+    assert not again.changes
+
+
+def test_two_dictionaries_that_say_different_things_are_for_the_running_program() -> None:
+    other = ADAPTERS.replace("FULL_SHARD", "SHARD_GRAD_OP")
+    _, after = migrate({**files(EITHER), "adapters.py": other}, Options(published=False))
+    assert "SHARD_GRAD_OP" in after["adapters.py"]
+    assert "fully_shard(self" not in after["adapters.py"]
+
+
+SPARE = """\
+from torch import nn
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+
+class Spare(nn.Module):
+    def __init__(self, width, given=None):
+        super().__init__()
+        self.first = nn.Linear(width, width)
+        self.second = nn.Linear(width, width)
+        if given:
+            self.first = FSDP(self.first, **given)
+            self.second = FSDP(self.second, **given)
+
+    def forward(self, x):
+        return self.second(self.first(x))
+"""
+
+
+def test_a_class_that_nothing_makes_is_given_what_others_are_and_that_is_said() -> None:
+    result, after = migrate({**files(), "spare.py": SPARE}, Options(published=False))
+    assert {outcome.value for _, outcome in outcomes(result)} == {"rewritten", "review"}
+    assert after["spare.py"].count('given["mixed_precision"]') == 2
+    assert after["spare.py"].count("# TODO(fsdp-migrate FSDP101): Nothing here makes Spare") == 1
+
+
+def test_a_class_that_users_may_make_is_given_anything() -> None:
+    _, after = migrate({**files(), "spare.py": SPARE}, Options(published=True))
+    assert "fully_shard(self" not in after["spare.py"]
+
+
+def test_a_class_that_nothing_makes_has_no_dictionary_of_another_name() -> None:
+    other = SPARE.replace("given", "options")
+    _, after = migrate({**files(), "spare.py": other}, Options(published=False))
+    assert "fully_shard(self" not in after["spare.py"]

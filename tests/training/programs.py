@@ -196,10 +196,20 @@ def pair(program: str, scratch: Path, target: str = "") -> Pair:
 
 
 def written(
-    files: dict[str, bytes], scratch: Path, entry: str = "train.py", *, target: str = ""
+    files: dict[str, bytes],
+    scratch: Path,
+    entry: str = "train.py",
+    *,
+    target: str = "",
+    published: bool = True,
 ) -> Pair:
-    """Both versions of a program given as text, the later one for a release of torch."""
-    result, after = migrate(files, Options(target=Version(target)) if target else None)
+    """Both versions of a program given as text, the later one for a release of torch.
+
+    Args:
+        published: others may install it.
+    """
+    options = Options(target=Version(target)) if target else Options()
+    result, after = migrate(files, replace(options, published=published))
     assert not result.problems, result.problems
     left = [d for d in result.decisions if d.outcome.name == "LEFT"]
     assert not left, f"{worst(result)}: {[(d.code, d.message) for d in left]}"

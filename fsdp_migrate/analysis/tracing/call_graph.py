@@ -46,14 +46,14 @@ COMMON_METHODS = frozenset(
 )
 
 
-def _is_on_super(call: ast.Call) -> bool:
+def is_on_super(call: ast.Call) -> bool:
     match call.func:
         case ast.Attribute(value=ast.Call(func=ast.Name(id="super"))):
             return True
     return False
 
 
-def _class_around(call: ast.Call, where: Module) -> Class | None:
+def class_around(call: ast.Call, where: Module) -> Class | None:
     """The class of the method that a call stands in."""
     scope = where.table.within[call].function()
     around = scope.node if scope is not None else None
@@ -81,7 +81,7 @@ class CallGraph:
         self._partials: dict[ast.Call, Partial] = {}
         self._calls = SettledIndex(lambda name: index.calls.get(name, ()), self._run_by)
         self._calls_on_super = SettledIndex(
-            lambda name: (c for c in index.calls.get(name, ()) if _is_on_super(c[0])), self._run_by
+            lambda name: (c for c in index.calls.get(name, ()) if is_on_super(c[0])), self._run_by
         )
         self._calls_by_text = SettledIndex(lambda _: index.calls_by_text, self._texts_of)
         self._calls_of_objects = SettledIndex(lambda _: index.calls_by_text, self._received_by)
@@ -143,8 +143,8 @@ class CallGraph:
         call, where = item
         if call in self.tracer.outdated:
             return set(), True
-        if _is_on_super(call):
-            around = _class_around(call, where)
+        if is_on_super(call):
+            around = class_around(call, where)
             if around is None:
                 return set(), True
             return {self._next(around, last_name(call.func))}, self.classes.is_settled(around)
@@ -208,7 +208,7 @@ class CallGraph:
         is_init: bool,
     ) -> bool:
         """Whether a call may run a function, as a method or constructor too."""
-        if _is_on_super(call):
+        if is_on_super(call):
             return owner is not None and self._is_next(function, call, where)
         unknown = False
         for value in self.evaluate(call.func, where):
@@ -237,7 +237,7 @@ class CallGraph:
         self, function: ast.FunctionDef | ast.AsyncFunctionDef, call: ast.Call, where: Module
     ) -> bool:
         """Whether a function is what ``super()`` finds in the bases of the class around a call."""
-        around = _class_around(call, where)
+        around = class_around(call, where)
         return around is not None and self._next(around, function.name) is function
 
     def _next(self, cls: Class, name: str) -> ast.AST | None:

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator
 
 from fsdp_migrate.analysis.flow import Definition
 from fsdp_migrate.analysis.module import Module
+from fsdp_migrate.analysis.tracing import collected, compared_classes
 from fsdp_migrate.analysis.tracing.answers import Answers
 from fsdp_migrate.analysis.tracing.class_hierarchy import ClassHierarchy
 from fsdp_migrate.analysis.tracing.evaluator import Evaluator
@@ -61,6 +62,7 @@ class Containers:
         self.classes = classes
         self.sequences = sequences
         self.answers = answers
+        self.collected = collected.Collected(tracer, self.named, answers.if_nothing)
         self._additions = SettledIndex(lambda name: index.additions.get(name, ()), self._added_to)
 
     def elements(self, definition: Definition, module: Module, frame: Frame | None) -> list[Value]:
@@ -229,6 +231,7 @@ class Containers:
                 written = self._entries(value, keys)
                 added = list(self._put_into(value))
                 result += written
+                result += self._compared(value, keys, written)
                 result += self._if_followed(added) or ()
             elif isinstance(value, External):
                 # Enum["NAME"]: the member when the key is written out.
@@ -247,6 +250,17 @@ class Containers:
             why = "what is put into it is not seen"
             return self.answers.if_nothing(Unknown(node, module, frame, why))
         return result
+
+    def _compared(self, mapping: Display, keys: Values, written: list[Value]) -> Iterator[Value]:
+        """The classes that an entry, which is a class, is compared with."""
+        names = [k.value for k in keys if isinstance(k, Constant) and isinstance(k.value, str)]
+        if not any(isinstance(value, Class) for value in written):
+            return
+        for name in names:
+            for owner, other, module in compared_classes.compared(name, self.index.project):
+                if any(v.node is mapping.node for v in self.evaluate(owner, module)):
+                    found = self.evaluate(other, module)
+                    yield from (value for value in found if isinstance(value, Class))
 
     def taken(self, container: ast.expr, module: Module, frame: Frame | None) -> list[Value] | None:
         """What ``next(container)`` or ``container.pop()`` gives of containers of what is followed;
@@ -289,10 +303,17 @@ class Containers:
         return self.sequences.part(container, place)
 
     def named(
-        self, mapping: ast.expr, name: str, module: Module, frame: Frame | None
-    ) -> list[Value] | None:
-        """What a dictionary that is written out has under a name; None of others."""
-        result: list[Value] = []
+        self,
+        mapping: ast.expr,
+        name: str,
+        module: Module,
+        frame: Frame | None,
+        known: set[ast.AST] | None = None,
+    ) -> collected.Entry | None:
+        """What a dictionary has under a name that is written out, or collects arguments; None of
+        others."""
+        known = set() if known is None else known
+        result = collected.Entry()
         for value in self.evaluate(mapping, module, frame):
             match value.node:
                 case ast.Dict(keys=keys, values=given):
@@ -307,12 +328,20 @@ class Containers:
                 ):
                     written = {k.arg: k.value for k in keywords if k.arg is not None}
                     is_open = len(written) < len(keywords)
+                case ast.arg() as arg:
+                    found = self.collected.named(arg, name, value.module, value.frame, known)
+                    if found is None:
+                        return None
+                    result.add(found)
+                    continue
                 case _:
                     return None
             if name in written:
-                result += self.evaluate(written[name], value.module, value.frame)
+                result.values += self.evaluate(written[name], value.module, value.frame)
             elif is_open or self.sequences.grows(value.node, value.module):
                 return None
+            else:
+                result.is_lacking = True
         return result
 
     def _entries(self, value: Display, keys: Values) -> list[Value]:

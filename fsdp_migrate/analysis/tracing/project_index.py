@@ -61,7 +61,7 @@ class ProjectIndex:
     @cached_property
     def keys(self) -> dict[str, list[str]]:
         """The keys under which something of a name is put into a dictionary, or given to a call:
-        ``{"cls": Model}`` and ``dict(cls=Model)``."""
+        ``{"cls": Model}`` and ``dict(cls=Model)``; or that it is compared with."""
         found: dict[str, list[str]] = defaultdict(list)
         for module in self.project.modules:
             table = module.table
@@ -73,6 +73,11 @@ class ProjectIndex:
                         key = keys[values.index(use)]
                         if isinstance(key, ast.Constant) and isinstance(key.value, str):
                             found[last_name(use)].append(key.value)
+                    case ast.Compare(
+                        left=ast.Subscript(slice=ast.Constant(value=str(compared))),
+                        comparators=[other],
+                    ) if other is use:
+                        found[last_name(use)].append(compared)
         return found
 
     @cached_property

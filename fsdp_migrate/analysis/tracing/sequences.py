@@ -14,7 +14,15 @@ from fsdp_migrate.analysis.module import Module
 from fsdp_migrate.analysis.tracing.evaluator import Evaluator
 from fsdp_migrate.analysis.tracing.functions import class_of_method, is_static
 from fsdp_migrate.analysis.tracing.project_index import ProjectIndex
-from fsdp_migrate.analysis.values import Display, Frame, Made, Unknown, Value, Values
+from fsdp_migrate.analysis.values import (
+    UNCALLED,
+    Display,
+    Frame,
+    Made,
+    Unknown,
+    Value,
+    Values,
+)
 from fsdp_migrate.syntax.trees import FUNCTIONS
 
 MAX_READ = 32  # sequences that one is made of
@@ -32,10 +40,12 @@ class Element(NamedTuple):
 
 
 class Sequence(NamedTuple):
-    """The first elements of a sequence; if it is open, more may follow that nobody knows."""
+    """The first elements of a sequence; if it is open, more may follow that nobody knows, and why
+    if that is known."""
 
     elements: tuple[Element, ...] = ()
     is_open: bool = False
+    why: str = ""
 
 
 Known = dict[tuple[ast.AST, Frame | None], list[Sequence]]
@@ -60,7 +70,7 @@ class Sequences:
         """The values at a place, which counts from the end if it is negative."""
         elements = sequence.elements
         if sequence.is_open and not 0 <= place < len(elements):
-            why = asked.why if isinstance(asked, Unknown) else THROUGH_STARS
+            why = sequence.why or (asked.why if isinstance(asked, Unknown) else THROUGH_STARS)
             return frozenset({Unknown(asked.node, asked.module, asked.frame, why)})
         if not -len(elements) <= place < len(elements):
             raise Missing
@@ -75,7 +85,7 @@ class Sequences:
             return None
         result: list[Value] = []
         for sequence in self.of(value):
-            if sequence == OPEN:
+            if sequence.is_open and not sequence.elements:
                 return None
             try:
                 result += self.at(sequence, place, value)
@@ -105,7 +115,7 @@ class Sequences:
             case ast.List(elts=given) if isinstance(value, Display):
                 grows = self.grows(node, module)
                 found = self.spread(given, module, frame, known)
-                return [Sequence(s.elements, s.is_open or grows) for s in found]
+                return [Sequence(s.elements, s.is_open or grows, s.why) for s in found]
             case ast.BinOp(op=ast.Add(), left=left, right=right) if _adds_display(node):
                 both = [self._read(side, module, frame, known) for side in (left, right)]
                 return _joined(both)
@@ -170,12 +180,15 @@ class Sequences:
             sites = self.tracer.callers(function, module)
             plain = [s for s in sites if not s.spawned and not (s.partial and s.partial.placed)]
             calls = [(s.call, s.module, None, s.bound) for s in plain]
-            if len(calls) < len(sites) or not calls:
+            if len(calls) < len(sites):
                 yield OPEN
+            elif not calls:
+                name = getattr(function, "name", "a lambda")
+                yield OPEN._replace(why=f"{arg.arg} is a parameter of {name}{UNCALLED}")
         for call, where, outer, bound in calls:
             first = named - (1 if bound else 0)
             for sequence in self.spread(call.args, where, outer, known):
-                yield Sequence(sequence.elements[first:], sequence.is_open)
+                yield sequence._replace(elements=sequence.elements[first:])
 
 
 def _joined(parts: list[list[Sequence]]) -> list[Sequence]:
@@ -185,12 +198,12 @@ def _joined(parts: list[list[Sequence]]) -> list[Sequence]:
         if number == MAX_ALTERNATIVES:
             return [OPEN]
         elements: tuple[Element, ...] = ()
-        is_open = False
-        for sequence in chosen:
-            elements, is_open = (*elements, *sequence.elements), sequence.is_open
-            if is_open:
+        last = Sequence()
+        for last in chosen:
+            elements = (*elements, *last.elements)
+            if last.is_open:
                 break
-        result.append(Sequence(elements, is_open))
+        result.append(last._replace(elements=elements))
     return result
 
 
@@ -208,7 +221,8 @@ def _cut(whole: list[Sequence], ends: slice) -> list[Sequence]:
         if sequence.is_open and min(ends.start or 0, ends.stop or 0) < 0:
             return [OPEN]
         known = ends.stop is not None and ends.stop <= len(sequence.elements)
-        result.append(Sequence(sequence.elements[ends], sequence.is_open and not known))
+        is_open = sequence.is_open and not known
+        result.append(sequence._replace(elements=sequence.elements[ends], is_open=is_open))
     return result
 
 

@@ -73,9 +73,9 @@ class Contents:
 
     def _is_needless(self, entry: Entry) -> bool:
         name, values = entry.name, self.places[entry.name]
-        if entry in (*self.members, *self.said) or self._is_replaced(entry) or name in self.idle:
+        if entry in (*self.members, *self.said) or self.is_replaced(entry) or name in self.idle:
             return True
-        known = [e for e, _ in self.written if e.name == name and not self._is_replaced(e)]
+        known = [e for e, _ in self.written if e.name == name and not self.is_replaced(e)]
         if name in NEEDLESS - self.asked and len(known) == len(values):
             nodes = (node for value, _ in values for node in ast.walk(value))
             return not any(isinstance(node, ast.Call) for node in nodes)
@@ -94,7 +94,7 @@ class Contents:
             except offloading.Unreadable:
                 continue
 
-    def _is_replaced(self, entry: Entry) -> bool:
+    def is_replaced(self, entry: Entry) -> bool:
         return entry.name in self.replaced and entry in self.entries
 
     def is_constant(self, name: str) -> bool:
@@ -115,7 +115,7 @@ class Contents:
             if entry.name == "sharding_strategy"
             and (entry.display is self.made or entry not in self.entries)
             and not entry.is_conditional
-            and not self._is_replaced(entry)
+            and not self.is_replaced(entry)
             and len(self.places[entry.name]) == 1
             and entry.name not in self.lacking | self.asked
             and self._is_member(entry, module, study)
@@ -125,6 +125,10 @@ class Contents:
         names = [*filter(None, map(fsdp1.canonical, study.external(entry.value, module)))]
         is_hybrid = any("HYBRID" in name for name in names)
         return bool(names) and not (is_hybrid and "device_mesh" in self.lacking)
+
+    def view(self, constructor: Constructor) -> Contents:
+        """What a constructor may be given."""
+        return self
 
     def put(self, name: str, value: ast.expr, module: Module) -> None:
         """Something else is put there as well, at some time."""

@@ -25,6 +25,7 @@ from fsdp_migrate.families.wrapping import (
     taken_from_variables,
     written_dictionaries,
 )
+from fsdp_migrate.families.wrapping.joined_contents import DEFAULTS
 from fsdp_migrate.families.wrapping.run_time import CONVERTED
 from fsdp_migrate.families.wrapping.taken_contents import Contents, Found, read_use
 from fsdp_migrate.families.wrapping.written_dictionaries import Unreadable
@@ -33,13 +34,6 @@ from fsdp_migrate.planning.context import Study
 from fsdp_migrate.planning.model import Constructor, KeywordDictionary
 from fsdp_migrate.syntax.scopes import Scope
 
-# What FSDP1 takes for arguments that are not given, where that is not None.
-DEFAULTS = {
-    "forward_prefetch": False,
-    "limit_all_gathers": True,
-    "sync_module_states": False,
-    "use_orig_params": False,
-}
 # Others may ask the dictionary for a strategy: that stays what it was.
 ASKED = CONVERTED - {"auto_wrap_policy", "sharding_strategy"}
 SETTINGS = "settings"  # what a function calls its dictionary that shards several models
@@ -76,14 +70,15 @@ def _check(contents: Contents, constructors: Iterable[Constructor], study: Study
     Raises:
         Unreadable: there is such an entry, or module.
     """
-    given = contents.places.keys()
-    if any(refused_modules.refusal(each, study, given) is not None for each in constructors):
-        raise Unreadable("one of the modules takes no fully_shard")
-    written = {name for constructor in constructors for name in constructor.arguments}
-    if contents.made is None or not contents.places.keys() <= ARGUMENTS - written:
-        raise Unreadable("it does not have each argument once")
-    if contents.asked & ASKED:
-        raise Unreadable("something else asks for what will be another thing")
+    for constructor in constructors:
+        view = contents.view(constructor)
+        given, written = view.places.keys(), constructor.arguments.keys()
+        if refused_modules.refusal(constructor, study, given) is not None:
+            raise Unreadable("one of the modules takes no fully_shard")
+        if contents.made is None or not given <= ARGUMENTS - written:
+            raise Unreadable("it does not have each argument once")
+        if view.asked & ASKED:
+            raise Unreadable("something else asks for what will be another thing")
     _ = contents.going  # of which something may be felt
 
 
@@ -106,13 +101,14 @@ def _give(contents: Contents, spread: dict[Constructor, ast.expr], study: Study)
         constructor.problem, constructor.is_open = "", False
         constructor.arguments |= members
         study.entries |= dict.fromkeys(members.values(), constructor)
-        for argument in (n for n in contents.places if n not in {*members, *contents.idle}):
+        view = contents.view(constructor)
+        for argument in (n for n in view.places if n not in {*members, *view.idle}):
             taken, around = dictionary, constructor.module.table.parents[dictionary]
             if place is not None:
                 taken = ast.copy_location(ast.Name(shared.name), dictionary)
                 constructor.module.table.within[taken] = constructor.module.table.within[dictionary]
-            node = _expression(argument, contents, taken, around, constructor.module)
-            study.tracer.stands_for[node] = _values(argument, node, contents, constructor, study)
+            node = _expression(argument, view, taken, around, constructor.module)
+            study.tracer.stands_for[node] = _values(argument, node, view, constructor, study)
             constructor.arguments[argument] = node
 
 

@@ -15,13 +15,14 @@ from typing import NamedTuple
 from fsdp_migrate.analysis import name_uses
 from fsdp_migrate.analysis.module import Module
 from fsdp_migrate.analysis.tracing.functions import class_of_method, exits
-from fsdp_migrate.analysis.values import Constant, Function
+from fsdp_migrate.analysis.values import Constant, Function, Unknown
 from fsdp_migrate.families.wrapping import dictionary_ways, written_dictionaries
+from fsdp_migrate.families.wrapping.joined_contents import Joined
 from fsdp_migrate.families.wrapping.taken_contents import Contents, Found
 from fsdp_migrate.families.wrapping.written_dictionaries import Unreadable
 from fsdp_migrate.planning.context import Study
 from fsdp_migrate.planning.model import Constructor, Entry
-from fsdp_migrate.syntax.kinds import present
+from fsdp_migrate.syntax.kinds import of_kind, present
 from fsdp_migrate.syntax.scopes import Kind, Scope
 
 
@@ -33,30 +34,99 @@ class Maker(NamedTuple):
     home: Module
 
 
+class Reader(NamedTuple):
+    """A constructor, the functions one of which makes its dictionary, and the call of the function
+    whose result it is given by a name, if that is no parameter. Or the parameter that nothing in
+    sight gives anything, if it is taken for another of its name."""
+
+    constructor: Constructor
+    makers: frozenset[Maker]
+    call: ast.Call | None = None
+    idle: dictionary_ways.Holder | None = None
+
+
 def of_functions(spread: dict[Constructor, ast.expr], study: Study) -> Found:
-    """Constructors that are given what calls of one function return."""
-    given: dict[Maker, dict[Constructor, ast.Call]] = defaultdict(dict)
-    handed: dict[Maker, list[Constructor]] = defaultdict(list)
+    """Constructors that are given what calls of functions return."""
+    readers = [*_readers(spread, study)]
+    for makers in _together(readers):
+        given = [reader for reader in readers if reader.makers <= makers.keys()]
+        constructors = [reader.constructor for reader in given]
+        if len(makers) == 1:
+            yield constructors, partial(_returned, next(iter(makers)), given, spread, study)
+        else:
+            yield constructors, partial(_joined, makers, given, spread, study)
+
+
+def _readers(spread: dict[Constructor, ast.expr], study: Study) -> Iterator[Reader]:
+    """Constructors whose dictionaries come from functions: of names first, then of parameters."""
+    handed: dict[str, list[Reader]] = defaultdict(list)
+    idle: list[tuple[str, Reader]] = []
     for constructor, dictionary in spread.items():
         module = constructor.module
         scope = _scope_of(dictionary, module)
         if scope is None or not isinstance(dictionary, ast.Name):
             continue
         calls = made_by_calls(dictionary.id, scope)
-        makers = {_maker(call, place, module, study) for call, place in calls} or {
-            _handed_by(dictionary, module, study)
-        }
-        maker = makers.pop()
-        if makers or maker is None:
+        makers = {_maker(call, place, module, study) for call, place in calls}
+        known = frozenset(maker for maker in makers if maker is not None)
+        if len(known) == len(makers) == 1:
+            yield Reader(constructor, known, calls[0][0])
             continue
-        if calls:
-            given[maker][constructor] = calls[0][0]
-        else:
-            handed[maker].append(constructor)
-    for maker in dict.fromkeys((*given, *handed)):
-        others = handed.get(maker, [])
-        read = partial(_returned, maker, given.get(maker, {}), others, spread, study)
-        yield [*given.get(maker, ()), *others], read
+        reader = Reader(constructor, _handed_by(dictionary, module, study))
+        handed[dictionary.id].append(reader)
+        if _is_never_given(dictionary, module, study):
+            holder = dictionary_ways.Holder(dictionary.id, scope, module)
+            idle.append((dictionary.id, reader._replace(idle=holder)))
+    yield from (reader for each in handed.values() for reader in each if reader.makers)
+    for name, reader in idle:
+        others = {other.makers for other in handed[name] if other.makers}
+        if len(others) == 1 and all(len(each) == 1 for each in others):
+            yield reader._replace(makers=others.pop())
+
+
+def _is_never_given(dictionary: ast.Name, module: Module, study: Study) -> bool:
+    """Whether a parameter is of a function that nothing calls, in a program that nobody can
+    install."""
+    values = study.values(dictionary, module)
+    unknown = [each for each in values if isinstance(each, Unknown)]
+    scope = module.table.within[dictionary].lookup(dictionary.id)
+    kinds = [binding.kind for binding in scope.bindings[dictionary.id]] if scope else []
+    return (
+        not study.published
+        and kinds == [Kind.PARAMETER]
+        and bool(unknown)
+        and all(each.is_never_given for each in unknown)
+        and all(isinstance(each, (Unknown, Constant)) for each in values)
+    )
+
+
+def _assume(reader: Reader, maker: Maker) -> None:
+    """Let the constructor say what its dictionary is taken for."""
+    scope = present(reader.idle).scope
+    function = of_kind(scope.node, ast.FunctionDef)
+    cls = class_of_method(function, reader.constructor.module)
+    made = f"makes {cls.name}" if cls is not None else f"calls {function.name}()"
+    reader.constructor.assumed = (
+        f"nothing here {made}: its {present(reader.idle).name} is taken for what "
+        f"{maker.function.name}() returns, which is what others of this name are"
+    )
+
+
+def _together(readers: list[Reader]) -> list[dict[Maker, None]]:
+    """Functions whose dictionaries some constructor may be given either of, in the order of what
+    is given them."""
+    groups: list[dict[Maker, None]] = []
+    for reader in readers:
+        meeting = [group for group in groups if not reader.makers.isdisjoint(group)]
+        joined = {maker: None for group in meeting for maker in group}
+        joined |= dict.fromkeys(sorted(reader.makers, key=_position))
+        groups = [group for group in groups if group not in meeting]
+        groups.append(joined)
+    return groups
+
+
+def _position(maker: Maker) -> tuple[str, int]:
+    return str(maker.home.path), maker.function.lineno
 
 
 def _scope_of(dictionary: ast.expr, module: Module) -> Scope | None:
@@ -88,25 +158,48 @@ def _maker(call: ast.Call, place: tuple[int, ...], module: Module, study: Study)
     return None
 
 
-def _handed_by(dictionary: ast.Name, module: Module, study: Study) -> Maker | None:
-    """The function that makes the only dictionary that a parameter may be, if it is one."""
+def _handed_by(dictionary: ast.Name, module: Module, study: Study) -> frozenset[Maker]:
+    """The functions that make the dictionaries that a parameter may be, if that is known.
+
+    Of a program that nobody can install, nobody calls what nothing in sight calls.
+    """
     found = set()
     for value in study.values(dictionary, module):
         if isinstance(value, Constant) and value.value is None:
             continue  # which nothing can be given as a dictionary
+        if isinstance(value, Unknown) and value.is_never_given and not study.published:
+            continue
         if not isinstance(value.node, (ast.Dict, ast.Call)):
-            return None
+            return frozenset()
         scope = value.module.table.scope_of(value.node)
         if not isinstance(scope.node, ast.FunctionDef):
-            return None
+            return frozenset()
         found.add(Maker(scope.node, (), value.module))
-    return found.pop() if len(found) == 1 else None
+    return frozenset(found)
+
+
+def _joined(
+    makers: dict[Maker, None],
+    readers: Collection[Reader],
+    spread: dict[Constructor, ast.expr],
+    study: Study,
+) -> Contents:
+    """The dictionaries of several functions.
+
+    Raises:
+        Unreadable: one of them cannot be read.
+    """
+    parts = {}
+    for maker in makers:
+        own = [reader for reader in readers if maker in reader.makers]
+        parts[maker] = _returned(maker, own, spread, study)
+    given = {r.constructor: [parts[m] for m in makers if m in r.makers] for r in readers}
+    return Joined.of([*parts.values()], given)
 
 
 def _returned(
     maker: Maker,
-    calls: dict[Constructor, ast.Call],
-    handed: Collection[Constructor],
+    readers: Collection[Reader],
     spread: dict[Constructor, ast.expr],
     study: Study,
 ) -> Contents:
@@ -127,10 +220,15 @@ def _returned(
     replaced = dictionary_ways.surely_replaced(holders)
     replaced -= {entry.name for entry in entries if not _is_only_made(entry.value, home, study)}
     contents = Contents(home, entries, made=_first(function, home), replaced=replaced)
-    if not handed:
+    calls = {r.constructor: r.call for r in readers if r.call is not None}
+    if len(calls) == len(readers):
         contents.function, contents.calls = function, calls
-    readers = [spread[constructor] for constructor in (*calls, *handed)]
-    dictionary_ways.read(holders, contents, readers, study)
+    given = [spread[reader.constructor] for reader in readers]
+    idle = [reader.idle for reader in readers if reader.idle is not None]
+    dictionary_ways.read(holders, contents, given, study, idle)
+    for reader in readers:
+        if reader.idle is not None:
+            _assume(reader, maker)
     contents.said = contents.written_members(study)
     return contents
 
