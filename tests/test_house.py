@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -74,3 +75,27 @@ def test_no_modules_import_each_other_in_a_circle() -> None:
 
 def test_few_modules_stand_at_the_root() -> None:
     assert len(list(PACKAGE.glob("*.py"))) <= AT_THE_ROOT
+
+
+def test_no_file_has_both_sides_of_a_merge() -> None:
+    """A page of a rule was published with them."""
+    root = PACKAGE.parent
+    listed = subprocess.run(
+        [
+            "git",
+            "grep",
+            "-lE",
+            "^(<<<<<<< |>>>>>>> )",
+            "--",
+            "fsdp_migrate",
+            "rules",
+            "docs",
+            "*.md",
+        ],
+        cwd=root,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert listed.returncode < 2  # 1: there are none
+    assert listed.stdout == ""
