@@ -194,7 +194,7 @@ def _check(module: Module, statement: ast.AST, study: Study, catching: Catching)
                 known[name] = _mentions(name, study)
             mentions = known[name]
             if mentions is None:
-                raise Nowhere("what it raises stops only a thread")
+                raise Nowhere("what it raises stops only a thread or a process")
             places += mentions
 
 

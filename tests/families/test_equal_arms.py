@@ -145,3 +145,66 @@ def test_two_statements_on_a_line_stay_in_their_order() -> None:
     after = rewritten(LOADING.replace("LOAD", "print(saved); model.load_state_dict(saved)"))
     assert after.index("print(saved)") < after.index("isinstance(model")
     compile(after, "train.py", "exec")
+
+
+INSIDE = """\
+import torch
+from torch import nn
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+from torch.nn.parallel import DistributedDataParallel
+
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.head = nn.Linear(2, 2)
+
+    def forward(self, x):
+        return self.head(x)
+
+    def generate(self, x):
+        return self.head(x) + 1
+
+
+def wrap(model):
+    return FSDP(model)
+
+
+def ask(model, other, flag):
+    return CHOICE
+
+
+def main(other, flag):
+    model = wrap(Net())
+    print(model(torch.ones(2)))
+    return ask(model, other, flag)
+"""
+ONE = {
+    "model.module if isinstance(model, FSDP) else model": "model",
+    "model if not isinstance(model, FSDP) else model.module": "model",
+    "model.module.head if isinstance(model, FSDP) else model.head": "model.head",
+    "(model.module.names() if isinstance(model, FSDP) else model.names())": "(model.names())",
+    "[model.module.tag if isinstance(model, FSDP) else model.tag, 1]": "[model.tag, 1]",
+}
+
+
+@pytest.mark.parametrize("choice", ONE)
+def test_the_module_inside_and_the_model_are_one(choice: str) -> None:
+    after = rewritten(INSIDE.replace("CHOICE", choice))
+    assert f"    return {ONE[choice]}\n" in after
+    assert "FSDPModule" not in after
+
+
+TWO = (
+    "model.module.head if isinstance(model, FSDP) else model.tail",
+    "model.module if isinstance(model, FSDP) and flag else model",
+    "model.module if isinstance(model, (FSDP, DistributedDataParallel)) else model",
+    "model.module.generate(other) if isinstance(model, FSDP) else model.generate(other)",
+    "other.module if isinstance(model, FSDP) else other",
+)
+
+
+@pytest.mark.parametrize("choice", TWO)
+def test_what_is_not_equal_stays_a_choice(choice: str) -> None:
+    after = rewritten(INSIDE.replace("CHOICE", choice))
+    assert " if isinstance(model, " in " ".join(after.split())

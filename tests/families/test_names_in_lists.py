@@ -114,3 +114,23 @@ def test_code_and_names_are_no_sentences(text: str) -> None:
 def test_one_that_is_picked_from_two_stands_alone(both: str) -> None:
     _, after = migrate({"train.py": PICKED.replace("BOTH", both)})
     assert "_fsdp_wrapped_module" not in after["train.py"] or "= FSDP(net" in after["train.py"]
+
+
+IN_TESTS = """\
+import pytest
+
+from train import plain
+
+
+@pytest.mark.parametrize("names", [("model._fsdp_wrapped_module.a.conv", "conv")])
+def test_names(names):
+    assert plain(names[0]) == names[1]
+"""
+
+
+@pytest.mark.parametrize("path", ["tests/names.py", "test_names.py"])
+def test_names_in_a_test_hold_no_model_back(path: str) -> None:
+    result, after = migrate({"train.py": PROGRAM.replace("LISTED", '("module.",)'), path: IN_TESTS})
+    assert "fully_shard(net)" in after["train.py"]
+    assert "TODO(fsdp-migrate FSDP406)" in after[path]
+    assert [d.held for d in result.decisions if d.outcome is Outcome.LEFT] == [False]

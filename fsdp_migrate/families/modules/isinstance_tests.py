@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Sequence
 
+from fsdp_migrate.analysis.flow import access_path
 from fsdp_migrate.analysis.module import Module
 from fsdp_migrate.families.modules import visited_modules
 from fsdp_migrate.fsdp1 import unwrapping
@@ -14,8 +15,8 @@ from fsdp_migrate.planning.context import Study
 from fsdp_migrate.planning.edits import code, join
 from fsdp_migrate.planning.model import Constructor, Decision
 from fsdp_migrate.planning.proposal import Proposal
-from fsdp_migrate.syntax.kinds import of_kind
-from fsdp_migrate.syntax.trees import FUNCTIONS, block_of
+from fsdp_migrate.syntax.kinds import of_kind, present
+from fsdp_migrate.syntax.trees import FUNCTIONS, block_of, walk
 
 RULE = "FSDP404"
 
@@ -180,9 +181,39 @@ def _ask_for(
     proposal.replace(site.module, check, code("isinstance({m}, {a})", m=check.args[0], a=asked))
 
 
+def _is_of_equal_arms(check: ast.Call, site: Site, study: Study) -> bool:
+    """Whether a test chooses between a model and the module inside of it, and for nothing else:
+    ``model.module.head if isinstance(model, FSDP) else model.head``."""
+    table, model = site.module.table, check.args[0]
+    test: ast.AST = table.parents[check]
+    negated = isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not)
+    choice = table.parents[test] if negated else test
+    if not isinstance(choice, ast.IfExp) or choice.test is not (test if negated else check):
+        return False
+    inside, other = (choice.orelse, choice.body) if negated else (choice.body, choice.orelse)
+    path, within = access_path(model), set(walk(inside))
+    taken = [
+        node
+        for node in within
+        if isinstance(node, ast.Attribute)
+        and node.attr == "module"
+        and access_path(node.value) == path
+    ]
+    if path is None or not taken or unwrapping.others(check, site.reference):
+        return False
+    if any(s.node in within and s.node not in taken for s in present(study.found)[0]):
+        return False  # a model is asked for more than a plain module, such as its state
+    return ast.unparse(inside).replace(f"{path}.module", path) == ast.unparse(other)
+
+
 def decide_taken_off(site: Site, models: frozenset[Constructor], study: Study) -> Decision | None:
     """``while isinstance(m, (FSDP, DDP)): m = m.module``: only the others are taken off."""
     check = of_kind(site.expression, ast.Call)
+    if _is_of_equal_arms(check, site, study):
+        proposal = study.proposal()
+        if write_as_false(check, site, proposal):
+            message = "gone: the module inside is the model itself, so that both ways are one"
+            return study.rewritten(site, RULE, message, proposal, models=models)
     found = unwrapping.of(check, site.module, study.tracer)
     if found is None:
         return None

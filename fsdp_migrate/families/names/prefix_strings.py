@@ -108,7 +108,7 @@ def decide_prefix_string(site: Site, study: Study) -> Decision:
         f"{message}, and it is not seen whose name this is",
         "write it without that part where it is for names of a model; what FSDP1 saved keeps it",
         models=models,
-        quiet=True,
+        quiet=not site.module.is_of_tests,  # a test fails by a name, and trains nothing
     )
 
 
