@@ -157,3 +157,31 @@ def test_a_module_whose_parts_alone_are_wrapped_sees_no_other_units(asked: str) 
 def test_a_module_that_a_policy_may_wrap_is_marked() -> None:
     wrapped = "FSDP(nn.Sequential(net, net), auto_wrap_policy=size_based)"
     assert "was false of the module" in own(ASKED[0], "nn.Linear(4, 4)", wrapped)
+
+
+TWICE = """\
+from torch import nn
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+
+def main(net, other):
+    inner = FSDP(net)
+    model = FSDP({wrapped})
+    print({asked})
+"""
+
+
+@pytest.mark.parametrize(
+    ("wrapped", "asked", "new"),
+    [
+        ("inner", "model.module.module.head", "model.head"),
+        ("module=inner", "model.module.module.head", "model.head"),
+        ("inner", "model.module.head", "model.head"),
+        ("inner", "model.module._fsdp_wrapped_module.head", "model.head"),
+        ("other", "model.module.module.head", "model.module.head"),
+    ],
+)
+def test_a_model_that_is_wrapped_twice(wrapped: str, asked: str, new: str) -> None:
+    """It has no module inside, nor that one's; what the module itself calls so stays."""
+    after = rewritten(TWICE.format(wrapped=wrapped, asked=asked))
+    assert f"print({new})" in after

@@ -132,9 +132,15 @@ class Attributes:
                     found = list(self.evaluate(given[0], value.module, value.frame))
                     return [*found, Unknown(node, module, why=f"{attr} may be set again")]
             case Made(made_by=made_by, node=ast.Call() as call) if owners.hands_on(made_by, attr):
-                inner = [k.value for k in call.keywords if k.arg == "module"] or call.args[:1]
-                if inner and not isinstance(inner[0], ast.Starred):
-                    return self._of_wrapped(inner[0], value, attr, node, module)
+                inner = owners.inside(call)
+                if inner is not None:
+                    return self._of_wrapped(inner, value, attr, node, module)
+            case Made(made_by=made_by, node=ast.Call() as call) if owners.unwraps(made_by, attr):
+                inner = owners.inside(call)
+                inside = self.evaluate(inner, value.module, value.frame) if inner else ()
+                again = [v for v in inside if owners.unwraps(getattr(v, "made_by", ""), attr)]
+                if again:  # FSDP(FSDP(net)).module is a model as well
+                    return again
             case Unknown():
                 stored = self._stored_under_path(node, module)
                 return [*stored, Unknown(node, module, why=value.why)]

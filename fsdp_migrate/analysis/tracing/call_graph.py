@@ -109,7 +109,7 @@ class CallGraph:
             names += [c.node.name for c in self.classes.subclasses(Class(owner, module))]
             names += self._names_of_classes(names)
         if owner is not None and function.name == "__call__":
-            names += self._instance_names(Class(owner, module))
+            names += ["", *self._instance_names(Class(owner, module))]  # Sharder(config)(net)
         wanted: set[Hashable] = {function}
         if owner is not None:
             wanted |= {owner, Unknown} if self._is_alone(function) else {owner}

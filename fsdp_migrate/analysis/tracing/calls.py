@@ -80,6 +80,8 @@ class Calls(Parameters):
                     result += self.evaluate(held, callee.module, callee.frame)
                 case Made(made_by="functools.partial"):
                     result += self._of_partial(callee, node, module, frame)
+                case Made(callee=Class()) if found := self._call_methods(callee, node, module):
+                    result += [v for m in found for v in self._returned(m, node, module, frame)]
                 case Unknown() | Computed() | Made():
                     result += self._foreign_method(node, callee, module, frame)
                 case _:
@@ -91,6 +93,11 @@ class Calls(Parameters):
         )
         result += [Made(node, module, frame, cls) for cls in built or ()]
         return result
+
+    def _call_methods(self, called: Made, node: ast.Call, module: Module) -> list[Function]:
+        """What runs where an object is called whose class has a ``__call__``."""
+        found = self.tracer.attribute_of(called, "__call__", node, module)
+        return [value for value in found if isinstance(value, Function)]
 
     def _configured(
         self, node: ast.Call, callee: External, module: Module, frame: Frame | None

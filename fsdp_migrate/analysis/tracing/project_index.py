@@ -35,7 +35,7 @@ class ProjectIndex:
             }
             for call in module.table.calls:
                 name = last_name(call.func)
-                if name:
+                if name or isinstance(call.func, ast.Call):  # Sharder(config)(net) has none
                     found[name].append((call, module))
                     if name in renamed:
                         found[renamed[name]].append((call, module))
