@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 from fsdp_migrate.analysis.flow import access_path
 from fsdp_migrate.analysis.module import Module
-from fsdp_migrate.analysis.values import External, Function, Unknown
+from fsdp_migrate.analysis.values import External, Function, Made, Unknown
 from fsdp_migrate.planning.context import Study
 from fsdp_migrate.planning.model import Constructor
 from fsdp_migrate.syntax.expressions import given_arguments, last_name
@@ -104,7 +104,17 @@ class Runs:
         name = callee.name if isinstance(callee, External) else ""
         if f"{name}.".startswith(QUIET_PACKAGES) or is_quiet(call):
             return NOTHING
-        return self.given(call, module, given)
+        found = self.given(call, module, given)
+        return NOTHING if found and self._is_logged(call, module) else found
+
+    def _is_logged(self, call: ast.Call, module: Module) -> bool:
+        """Whether a logger is told: it writes down what it is given."""
+        if not isinstance(call.func, ast.Attribute):
+            return False
+        found = self.study.values(call.func.value, module)
+        return bool(found) and all(
+            isinstance(v, Made) and v.made_by == "logging.getLogger" for v in found
+        )
 
     def given(self, call: ast.Call, module: Module, given: Given) -> frozenset[Constructor]:
         """The models that a call is given."""
