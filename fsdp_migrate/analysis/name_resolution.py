@@ -171,7 +171,8 @@ class NameResolution:
 
     @cached_property
     def aliases(self) -> dict[Binding, str]:
-        """The names of modules that are FSDP1's class and nothing else: ``Wrapper = FSDP``.
+        """The names of modules and functions that are FSDP1's class and nothing else: ``Wrapper =
+        FSDP``. In a function they are those by which something of the class is asked for.
 
         Names of FSDP2's class are among them even where they are bound in other ways too.
         """
@@ -179,7 +180,7 @@ class NameResolution:
         for module in self.lookup.modules:
             if not module.mentions(*fsdp1.WORDS):
                 continue
-            for bindings in module.table.module.bindings.values():
+            for bindings in _bindings(module):
                 for binding in filter(_is_alias, bindings):
                     assert binding.value is not None
                     for outer in self.imported(binding.value, module):
@@ -314,6 +315,15 @@ def _is_handed_on(binding: Binding) -> bool:
     """Whether a name is what somebody gives: an argument, or what a call returns."""
     is_call = binding.kind is Kind.ASSIGN and isinstance(binding.value, (ast.Call, ast.Await))
     return binding.kind is Kind.PARAMETER or (is_call and not binding.unpack)
+
+
+def _bindings(module: Module) -> Iterator[list[Binding]]:
+    """What binds each name of a module, and those of its functions that have attributes read."""
+    yield from module.table.module.bindings.values()
+    owners = {n.value.id for n in module.table.attributes if isinstance(n.value, ast.Name)}
+    for node, scope in module.table.scopes.items():
+        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
+            yield from (bound for name, bound in scope.bindings.items() if name in owners)
 
 
 def _is_alias(binding: Binding) -> bool:

@@ -79,17 +79,18 @@ def _aliases(project: Project, module: Module) -> set[str]:
     """Local names through which the project's own names for FSDP1's class may be reached."""
     if not project.aliases:
         return set()
+    table = module.table
     found = {
-        name
-        for name, bindings in module.table.module.bindings.items()
-        if not project.aliases.keys().isdisjoint(bindings)
+        binding.name
+        for binding in project.aliases
+        if binding.scope is table.scopes.get(binding.scope.node, table.module)
     }
-    for binding in module.table.imports:
+    for binding in table.imports:
         outer = project.aliased(binding.qualified, module)
         if any(fsdp1.canonical(name) == fsdp1.FSDP for name in outer):
             found.add(binding.name)
     names = {binding.name for binding in project.aliases}
-    for node in module.table.attributes:
+    for node in table.attributes:
         head: ast.expr = node
         while node.attr in names and isinstance(head, ast.Attribute):
             head = head.value

@@ -170,7 +170,12 @@ def decide(site: Site, study: Study) -> Decision:
             quiet=True,
         )
     reason, help_ = _plainly(site.construct)
-    if site.construct == chosen_classes.VALUE and chosen_classes.is_called(site, study):
+    is_value = site.construct == chosen_classes.VALUE
+    asked_for_statics = is_value and chosen_classes.is_asked_for_statics(study)
+    if asked_for_statics:
+        reason = "FSDP1's class gets another name, by which its statics are asked for"
+        help_ = "ask for them by the class itself, and run again"
+    if asked_for_statics or (is_value and chosen_classes.is_called(site, study)):
         models = study.reached_from(site.module)  # what it makes may be taken for theirs
         return study.left(site, RULE.code, reason, help_, models=models, quiet=True)
     left = study.left(site, RULE.code, reason, help_)

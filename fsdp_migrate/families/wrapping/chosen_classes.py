@@ -306,3 +306,20 @@ def is_called(site: Site, study: Study) -> bool:
             if isinstance(value, External) and fsdp1.canonical(value.name) == fsdp1.FSDP:
                 return True
     return False
+
+
+def is_asked_for_statics(study: Study) -> bool:
+    """Whether the class is asked for its statics by a name of its own: ``self.api.state_dict_type``
+    of ``self.api = FSDP``. They pass over an FSDP2 model without an error."""
+    return study.cache(_asked_for_statics)
+
+
+def _asked_for_statics(study: Study) -> bool:
+    for module in study.project.modules:
+        for node in module.table.attributes_by_name.of(fsdp1.STATICS):
+            if study.external(node.value, module):
+                continue  # as it is: a reference of its own
+            for value in study.values(node.value, module):
+                if isinstance(value, External) and fsdp1.canonical(value.name) == fsdp1.FSDP:
+                    return True
+    return False
