@@ -96,3 +96,44 @@ def test_groups_of_others_are_no_parameters() -> None:
 )
 def test_a_function_is_given_one_parameter(asked: str, is_said: bool) -> None:
     assert _counted(f"{TOP}print({asked})\n", "p.numel()") is is_said
+
+
+KEPT = """\
+kept, listed = {{}}, []
+for name, child in {owner}.named_modules():
+    if hasattr(child, "weight"):
+        {stored}
+{asked}
+"""
+
+
+@pytest.mark.parametrize(
+    ("owner", "stored", "is_said"),
+    [
+        ("model", "kept[name] = child.weight", True),
+        ("model", "kept[name] = child.weight.grad", True),
+        ("model", "kept[name] = child.bias.detach().clone()", True),
+        ("plain", "kept[name] = child.weight", False),
+        ("model", "kept[name] = child.training", False),
+        ("model", "kept[name] = torch.zeros(4)", False),
+    ],
+)
+def test_a_dictionary_that_parts_give_their_parameters(
+    owner: str, stored: str, is_said: bool
+) -> None:
+    asked = "print(sum(w.numel() for w in kept.values()))"
+    assert _counted(TOP + KEPT.format(owner=owner, stored=stored, asked=asked), asked) is is_said
+
+
+@pytest.mark.parametrize(
+    ("listed", "is_said"),
+    [
+        ("[model.head.weight, model.body.weight]", True),
+        ("(net.head.weight.grad,)", True),
+        ("[plain.weight, plain.bias]", False),
+        ("[model.width]", False),
+    ],
+)
+def test_a_list_of_single_parameters(listed: str, is_said: bool) -> None:
+    asked = f"print(sum(w.numel() for w in {listed}))"
+    assert _counted(TOP + asked + "\n", asked) is is_said

@@ -89,6 +89,9 @@ def test_a_name_that_goes_on_the_same(test: str) -> None:
         'found = [p for i, (n, p) in enumerate(model.named_parameters()) if n == "head"]',
         'found = [p for n, p in dict(model.named_parameters()).items() if n == "head"]',
         "named = dict(model.named_buffers())\n    ns = [n for n, b in named.items() if n in SKIP]",
+        "for (n, p), (m, q) in zip(model.named_parameters(), net): assert n == m  # if n",
+        "for (n, p), (m, q) in zip(net, model.named_parameters()): assert n == m  # if n",
+        'for (n, p), m in zip(net, model.named_parameters()): assert n == "head"',
         # made from a model among others
         "one = [net, model][1]\n    own = set(one)\n    ns = [n for n, m in one.named_modules()]",
         "own = names([model][0])\n    ns = [n for n, m in [model][0].named_modules() if n in own]",

@@ -155,3 +155,29 @@ def test_a_step_that_goes_by_elements_is_not(step: str, helper: str) -> None:
 )
 def test_nor_is_one_that_has_no_parameters_of_the_model(given: str) -> None:
     assert not marked(SHAPED[0], given=given)
+
+
+ONE = "for p in {owner}.parameters():\n        {chosen}"
+
+
+@pytest.mark.parametrize(
+    ("chosen", "owner", "is_said"),
+    [
+        ("print((Own if p.ndim > 1 else torch.optim.AdamW)([p]))", "model", True),
+        ("kind = Own if p.ndim > 1 else torch.optim.AdamW; print(kind([p]))", "model", True),
+        ("print((Own if p.ndim > 1 else torch.optim.AdamW)([p]))", "plain", False),
+        ("print((torch.optim.SGD if Own else torch.optim.AdamW)([p]))", "model", False),
+        ("print((Own if p.ndim > 1 else torch.optim.AdamW)([3]))", "model", False),
+    ],
+)
+def test_one_of_several_classes_is_chosen(chosen: str, owner: str, is_said: bool) -> None:
+    """What it says of shapes, where the class is chosen, does not say what its step does."""
+    given = (
+        f"[])\n\n\ndef each(net, plain):\n    model = FSDP(net, use_orig_params=True)\n    {ONE}"
+    )
+    program = PROGRAM.format(given=given.format(owner=owner, chosen=chosen) + "\n\n\nprint(1")
+    own = CLASS.format(
+        helper="return g", step=textwrap.indent(textwrap.dedent(SHAPED[1]), " " * 8), **TORCHS
+    )
+    result, _ = migrate({"train.py": program, "own.py": own})
+    assert any(d.code == "FSDP410" for d in result.decisions) is is_said

@@ -63,6 +63,11 @@ def main():
     for p in params:
         groups[p.ndim > 1]["params"].append(p)
     shown("of groups", sum(p.numel() for g in groups for p in g["params"]))
+    kept = {}
+    for name, child in model.named_modules():
+        if isinstance(child, nn.Linear):
+            kept[name] = child.weight
+    shown("of parts", sum(p.numel() for p in kept.values()))
     shown("of one", size(model[0].weight) + size(model[1].weight))
     dist.destroy_process_group()
 
@@ -75,5 +80,5 @@ def test_they_add_up(launcher: Launcher, tmp_path: Path) -> None:
     both = written({"train.py": PROGRAM.encode()}, tmp_path)
     before = launcher.script(both.before, fsdp1="allow")
     after = launcher.script(both.after, fsdp1="forbid")
-    assert compare(before, after) == 24
+    assert compare(before, after) == 26
     assert set(after.numbers("")) == {35.0, 43.0}

@@ -139,7 +139,8 @@ class Attributes:
                 inner = owners.inside(call)
                 inside = self.evaluate(inner, value.module, value.frame) if inner else ()
                 again = [v for v in inside if owners.unwraps(getattr(v, "made_by", ""), attr)]
-                if again:  # FSDP(FSDP(net)).module is a model as well
+                # FSDP(FSDP(net)).module is a model as well; model = FSDP(model) has no other.
+                if again and all(v.node is not call for v in again):
                     return again
             case Unknown():
                 stored = self._stored_under_path(node, module)

@@ -128,6 +128,10 @@ def _loops_over(iterated: ast.expr, module: Module) -> Iterator[Loop]:
         return
     target, region, whole = loop
     around = module.table.parents[iterated]
+    match around, target:
+        case ast.Call(func=ast.Name(id="zip"), args=given), ast.Tuple(elts=targets):
+            if iterated in given and len(given) == len(targets):  # zip(named, others)
+                target = targets[given.index(iterated)]
     if isinstance(target, ast.Tuple) and getattr(around, "func", None) is not None:
         counted = isinstance(around, ast.Call) and getattr(around.func, "id", "") == "enumerate"
         target = target.elts[1] if counted and len(target.elts) == 2 else target

@@ -9,7 +9,9 @@ from typing import TypeGuard
 
 from fsdp_migrate.analysis.flow import access_path
 from fsdp_migrate.analysis.module import Module
+from fsdp_migrate.analysis.tracing.functions import is_self
 from fsdp_migrate.analysis.values import Generated, Value
+from fsdp_migrate.families.parameters.elements import parameter_names, variable_of
 from fsdp_migrate.families.parameters.parameter_loops import AROUND, METHODS
 from fsdp_migrate.families.training_loop import applied_functions
 from fsdp_migrate.families.training_loop.listed_parts import PARTS
@@ -91,6 +93,8 @@ def _parameters_in(node: ast.expr, study: Study, module: Module, depth: int) -> 
             yield from _of_values(node, study, module, depth)
     for each in inner:
         yield from parameters_in(each, study, module, depth)
+        if isinstance(node, (ast.List, ast.Tuple, ast.Set, ast.Dict)):
+            yield from _one(each, module, study)
 
 
 def _of_values(node: ast.expr, study: Study, module: Module, depth: int) -> Iterator[Held]:
@@ -224,6 +228,7 @@ def _filled_items(container: ast.expr, study: Study, module: Module, depth: int)
             yield from parameters_in(element, study, module, depth)
         else:
             yield from _looped(element, module, study, depth)
+            yield from _one(element, module, study)
 
 
 def _into_items(
@@ -295,6 +300,7 @@ def _filled(container: Value, study: Study, depth: int) -> Iterator[Held]:
     for element, module in study.tracer.additions(container):
         yield from parameters_in(element, study, module, depth)
         yield from _looped(element, module, study, depth)
+        yield from _one(element, module, study)
 
 
 def _looped(element: ast.expr, module: Module, study: Study, depth: int) -> Iterator[Held]:
@@ -304,6 +310,17 @@ def _looped(element: ast.expr, module: Module, study: Study, depth: int) -> Iter
     for definition in (d for name in looped for d in study.defined_by(name, module)):
         if definition.kind is Kind.ELEMENT and definition.value is not None:
             yield from parameters_in(definition.value, study, module, depth)
+
+
+def _one(element: ast.expr, module: Module, study: Study) -> Iterator[Held]:
+    """A single parameter that is put into a list: ``weights[name] = child.weight``."""
+    one = variable_of(element)
+    if isinstance(one, ast.Attribute) and one.attr in study.cache(parameter_names):
+        owner = one.value
+        while isinstance(owner, (ast.Attribute, ast.Subscript)):
+            owner = owner.value
+        if not is_self(owner, module):  # whole where a model's own code runs
+            yield one, module
 
 
 def _yielded(generated: Generated, study: Study, depth: int) -> Iterator[Held]:

@@ -13,16 +13,17 @@ from collections.abc import Iterator
 
 from fsdp_migrate.analysis.module import Module
 from fsdp_migrate.analysis.values import Class, Function
+from fsdp_migrate.families.parameters.elements import lists_of
 from fsdp_migrate.families.parameters.optimized_models import asked_for, optimizers
 from fsdp_migrate.families.parameters.parameter_loops import OF_WHOLE, SHAPES
-from fsdp_migrate.families.parameters.parameter_owners import OF_SHARDED
+from fsdp_migrate.families.parameters.parameter_owners import OF_SHARDED, models_of_list
 from fsdp_migrate.families.parameters.parameter_uses import find_parameter_uses
 from fsdp_migrate.families.training_loop import reductions
 from fsdp_migrate.families.training_loop.early_optimizers import given_parameters
 from fsdp_migrate.fsdp1.construct import Construct
 from fsdp_migrate.fsdp1.site import Site
 from fsdp_migrate.planning.context import Study
-from fsdp_migrate.syntax.expressions import last_name
+from fsdp_migrate.syntax.expressions import given_arguments, last_name
 from fsdp_migrate.syntax.trees import FUNCTIONS, walk
 
 SHAPED = Construct.parse("own optimizer that goes by shapes")
@@ -44,11 +45,46 @@ Place = tuple[ast.expr, Module]
 
 def find_shaped_steps(study: Study, module: Module) -> Iterator[Site]:
     """Sites for optimizers of the project's own that get a sharded model's parameters."""
-    for call in dict.fromkeys([*optimizers(module, study), *given_parameters(module)]):
+    chosen = _chosen(module, study)
+    for call in dict.fromkeys([*optimizers(module, study), *given_parameters(module), *chosen]):
         if not any(places(cls, study) for cls in _classes(call, module, study)):
             continue
-        if any(study.traced(held.value, where) for held, where in asked_for(call, module, study)):
+        asked = asked_for(call, module, study)
+        if any(study.traced(held.value, where) for held, where in asked) or any(
+            _is_parameter(node, module, study)
+            for given in given_arguments(call)
+            for node in walk(given)
+            if isinstance(node, ast.Name)
+        ):
             yield Site(SHAPED, module, call, call)
+
+
+def _chosen(module: Module, study: Study) -> Iterator[ast.Call]:
+    """Calls of one of several classes, which an optimizer of the project's may be among:
+    ``(Muon if p.ndim > 1 else AdamW)([p])``, and of a name that is given such."""
+    names = study.cache(_own_names)
+    for call in module.table.calls if names and module.mentions(*names) else ():
+        given = [d.value for d in study.defined_by(call.func, module)]
+        if any(isinstance(each, ast.IfExp) for each in (call.func, *given)):
+            yield call
+
+
+def _own_names(study: Study) -> tuple[str, ...]:
+    """The names of the project's classes that have a step."""
+    return tuple(
+        node.name
+        for module in study.project.modules
+        if module.mentions(STEP)
+        for node in module.table.scopes
+        if isinstance(node, ast.ClassDef)
+        and any(isinstance(e, FUNCTIONS) and getattr(e, "name", "") == STEP for e in node.body)
+    )
+
+
+def _is_parameter(name: ast.Name, module: Module, study: Study) -> bool:
+    """Whether a variable is a parameter of a sharded model, one that a loop goes over."""
+    lists = lists_of(name, study, module)
+    return any(models_of_list(each, study, where) for each, where in lists)
 
 
 def _classes(call: ast.Call, module: Module, study: Study) -> Iterator[Class]:
