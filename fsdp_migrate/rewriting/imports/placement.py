@@ -194,11 +194,8 @@ class Placement:
 
     def _find_scope(self, need: Import) -> Scope:
         """The scope that imports the FSDP names used at ``need.near``: a function that imports
-        lazily keeps doing so, unless the head of the file imports FSDP1 for certain."""
+        lazily keeps doing so."""
         table = self.module.table
-        library = need.source.partition(".")[0] in {"torch", *sys.stdlib_module_names}
-        if library and any(map(self._is_unguarded, self.fsdp1_imports)):
-            return table.module
         first = scope = table.scope_of(need.near)
         while scope is not table.module and scope.parent is not None:
             imports = [b for bs in scope.bindings.values() for b in bs if b.kind is Kind.IMPORT]
