@@ -114,7 +114,9 @@ class ExpressionEditor(cst.CSTTransformer):
                 value = template.expression(edit.code, self.lookup, self.tree)
                 opening = updated.lbrace.whitespace_after
                 elements = sequence.with_item(elements, edit.key, value, opening)
-        return updated.with_changes(elements=elements)
+        left = updated.with_changes(elements=elements)
+        is_blank = not elements and "".join(self.tree.code_for_node(left).split()) == "{}"
+        return cst.Dict([], lpar=left.lpar, rpar=left.rpar) if is_blank else left
 
     def call(self, node: ast.Call, updated: cst.Call) -> cst.Call:
         written: list[ast.expr | ast.keyword] = [*node.args, *node.keywords]

@@ -325,6 +325,13 @@ def test_what_has_no_use_goes_from_branches_of_a_dictionary_that_stays() -> None
     assert "BackwardPrefetch" not in after["train.py"]
 
 
+def test_a_dictionary_that_nothing_is_left_of_is_two_braces() -> None:
+    source = PREFETCHING.format(strategy="1", first="BACKWARD_PRE", rest="")
+    source = source.replace('{"sharding_strategy": 1, "limit', '{\n        "limit')
+    _, after = migrate({"train.py": HEAD + source.replace("cfg.limit}", "cfg.limit,\n    }")})
+    assert "    params = {}\n" in after["train.py"]
+
+
 def test_no_condition_stays_around_nothing() -> None:
     source = BRANCHES["and changed under a further condition"]
     _, after = migrate({"train.py": HEAD + source})
