@@ -250,3 +250,59 @@ def test_an_optimizer_from_before_the_wrap_is_seen_behind_what_nobody_knows() ->
     )
     _, migrated = migrate({"training.py": source})
     assert "FSDP403" in migrated["training.py"]
+
+
+FUNCTIONS = """\
+import types
+from collections import OrderedDict
+
+import torch
+from torch.distributed.fsdp import FullyShardedDataParallel
+from torch.nn.parallel import DistributedDataParallel
+
+
+def replicated(net):
+    return DistributedDataParallel(net)
+
+
+def sharded(net):
+    return FullyShardedDataParallel(net)
+
+
+{table}
+
+
+def main(name, net):
+    model = TABLE[name](net)
+    torch.save(model.state_dict(), "model.pt")
+"""
+
+
+@pytest.mark.parametrize(
+    "table",
+    [
+        "TABLE = {'a': replicated, 'b': sharded}",
+        "TABLE = dict(a=replicated, b=sharded)",
+        "TABLE = dict([('a', replicated), ('b', sharded)])",
+        "TABLE = OrderedDict([('a', replicated), ('b', sharded)])",
+        "TABLE = types.MappingProxyType({'a': replicated, 'b': sharded})",
+    ],
+)
+def test_functions_out_of_a_table(table: str) -> None:
+    _, migrated = migrate({"training.py": FUNCTIONS.format(table=table)})
+    assert "get_model_state_dict(model" in migrated["training.py"]
+    assert "else model.state_dict()" in migrated["training.py"]
+
+
+@pytest.mark.parametrize(
+    "table",
+    [
+        "TABLE = dict(a=replicated)",
+        "TABLE = OrderedDict([('a', replicated)])",
+        "TABLE = types.MappingProxyType({'a': replicated})",
+    ],
+)
+def test_other_functions_out_of_a_table(table: str) -> None:
+    source = FUNCTIONS.format(table=table)
+    _, migrated = migrate({"training.py": source})
+    assert 'torch.save(model.state_dict(), "model.pt")' in migrated["training.py"]

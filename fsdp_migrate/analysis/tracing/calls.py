@@ -41,7 +41,7 @@ TRANSPARENT_METHODS = frozenset(
         *("train", "eval", "requires_grad_", "apply"),
     )
 )
-TRANSPARENT_CALLS = compiled.COMPILING | {"weakref.proxy"}
+TRANSPARENT_CALLS = compiled.COMPILING | {"weakref.proxy", "types.MappingProxyType"}
 HELD_BY = frozenset({"weakref.ref", "weakref.ReferenceType"})
 ENTERING = frozenset({"enter_context", "enter_async_context"})  # of ``contextlib.ExitStack``
 # Methods of containers that give an element.
