@@ -10,6 +10,7 @@ from zlib import crc32
 from fsdp_migrate.analysis.module import Module
 
 UNCALLED = ", which nothing here calls"
+NOT_KNOWN = " is called on is not known"
 SHORT = 4  # parts of a dotted name
 _HASH = "_hash"  # where a value keeps its own
 FunctionNode = ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda

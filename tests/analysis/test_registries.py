@@ -1,6 +1,7 @@
 """Classes out of tables that a program fills: what their methods give back is followed.
 
-Where it is not, a method of what nobody knows may be any of its name that gives back a model.
+Where it is not, a method of what nobody knows may be any of its name that gives back a model: what
+is otherwise about parameters is said then, and nothing is written for what may be no model.
 """
 
 from __future__ import annotations
@@ -189,3 +190,119 @@ def test_a_class_that_is_not_registered_is_not_made_by_the_registry() -> None:
     training = TRAINING.format(imported="build", made="build(name)", method="wrap")
     _, migrated = migrate({"strategies.py": strategies, "training.py": training})
     assert migrated["training.py"] == training
+
+
+UNKNOWN = """\
+import torch
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+
+class Trainer:
+    def __init__(self, factory):
+        net = factory.get_model("net")
+        {asked}
+        self.model = FSDP(net{settings})
+        self.optimizer = torch.optim.AdamW(self.model.parameters())
+
+    def get_model(self):
+        return self.model
+"""
+ELSEWHERE = """\
+import torch
+from somelib import Fabric
+
+
+def run(engine, net):
+    model = {made}.get_model(net)
+    model.load_state_dict(torch.load("before.pt"))
+    torch.save(model.state_dict(), "after.pt")
+    {asked}
+"""
+
+
+@pytest.mark.parametrize("made", ["engine", "Fabric()"])
+@pytest.mark.parametrize("asked", ["return model", "return type(model)"])
+def test_nothing_is_written_for_what_may_be_no_model(made: str, asked: str) -> None:
+    training = UNKNOWN.format(asked="pass", settings=", use_orig_params=True")
+    other = ELSEWHERE.format(made=made, asked=asked)
+    _, migrated = migrate({"training.py": training, "other.py": other})
+    assert migrated["other.py"] == other
+
+
+def test_what_another_library_gives_back_is_none_of_the_projects_models() -> None:
+    training = UNKNOWN.format(asked="pass", settings="")
+    asked = "return [p.shape for p in model.parameters()]"
+    other = ELSEWHERE.format(made="Fabric()", asked=asked)
+    _, migrated = migrate({"training.py": training, "other.py": other})
+    assert migrated["other.py"] == other
+
+
+def test_what_is_sharded_later_is_no_model_before() -> None:
+    asked = "print(sum(p.numel() for p in net.parameters()))"
+    source = UNKNOWN.format(asked=asked, settings=", use_orig_params=True")
+    _, migrated = migrate({"training.py": source})
+    assert "TODO" not in migrated["training.py"]
+
+
+def test_an_optimizer_from_before_the_wrap_is_seen_behind_what_nobody_knows() -> None:
+    source = UNKNOWN.format(
+        asked="self.early = torch.optim.SGD(net.parameters(), lr=0.1)", settings=""
+    )
+    _, migrated = migrate({"training.py": source})
+    assert "FSDP403" in migrated["training.py"]
+
+
+FUNCTIONS = """\
+import types
+from collections import OrderedDict
+
+import torch
+from torch.distributed.fsdp import FullyShardedDataParallel
+from torch.nn.parallel import DistributedDataParallel
+
+
+def replicated(net):
+    return DistributedDataParallel(net)
+
+
+def sharded(net):
+    return FullyShardedDataParallel(net)
+
+
+{table}
+
+
+def main(name, net):
+    model = TABLE[name](net)
+    torch.save(model.state_dict(), "model.pt")
+"""
+
+
+@pytest.mark.parametrize(
+    "table",
+    [
+        "TABLE = {'a': replicated, 'b': sharded}",
+        "TABLE = dict(a=replicated, b=sharded)",
+        "TABLE = dict([('a', replicated), ('b', sharded)])",
+        "TABLE = OrderedDict([('a', replicated), ('b', sharded)])",
+        "TABLE = types.MappingProxyType({'a': replicated, 'b': sharded})",
+    ],
+)
+def test_functions_out_of_a_table(table: str) -> None:
+    _, migrated = migrate({"training.py": FUNCTIONS.format(table=table)})
+    assert "get_model_state_dict(model" in migrated["training.py"]
+    assert "else model.state_dict()" in migrated["training.py"]
+
+
+@pytest.mark.parametrize(
+    "table",
+    [
+        "TABLE = dict(a=replicated)",
+        "TABLE = OrderedDict([('a', replicated)])",
+        "TABLE = types.MappingProxyType({'a': replicated})",
+    ],
+)
+def test_other_functions_out_of_a_table(table: str) -> None:
+    source = FUNCTIONS.format(table=table)
+    _, migrated = migrate({"training.py": source})
+    assert 'torch.save(model.state_dict(), "model.pt")' in migrated["training.py"]

@@ -325,3 +325,50 @@ def test_a_class_that_nothing_makes_has_no_dictionary_of_another_name() -> None:
     other = SPARE.replace("given", "options")
     _, after = migrate({**files(), "spare.py": other}, Options(published=False))
     assert "fully_shard(self" not in after["spare.py"]
+
+
+OTHER = "{'sharding_strategy': ShardingStrategy.SHARD_GRAD_OP}"
+
+
+@pytest.mark.parametrize(
+    "made",
+    [
+        f"executor.submit(spare.Spare, 8, {OTHER})",
+        f"TABLE[name](8, {OTHER})",
+        f"getattr(spare, name)(8, {OTHER})",
+        f"getattr(importlib.import_module(name), 'Spare')(8, {OTHER})",
+        f"load('spare', 'Spare')(8, {OTHER})",
+    ],
+)
+def test_a_class_that_is_handed_on_may_be_given_anything(made: str) -> None:
+    other = f"""\
+import importlib
+
+import spare
+from torch.distributed.fsdp import ShardingStrategy
+
+TABLE = {{}}
+{"TABLE['spare'] = spare.Spare" if "TABLE" in made else ""}
+
+
+def other(name, executor, load):
+    return {made}
+"""
+    program = {**files(), "spare.py": SPARE, "other.py": other}
+    _, after = migrate(program, Options(published=False))
+    assert "Nothing here makes Spare" not in after["spare.py"]
+    assert "fully_shard(self" not in after["spare.py"]
+
+
+def test_a_class_with_a_decorator_may_be_given_anything() -> None:
+    registered = SPARE.replace("class Spare", "@registry.register\nclass Spare")
+    registered = registered.replace("from torch import nn", "import registry\nfrom torch import nn")
+    _, after = migrate({**files(), "spare.py": registered}, Options(published=False))
+    assert "Nothing here makes Spare" not in after["spare.py"]
+
+
+def test_a_class_that_is_asked_for_alone_is_given_what_others_are() -> None:
+    other = "import spare\n\n\ndef is_spare(net):\n    return isinstance(net, spare.Spare)\n"
+    program = {**files(), "spare.py": SPARE, "other.py": other}
+    _, after = migrate(program, Options(published=False))
+    assert "Nothing here makes Spare" in after["spare.py"]

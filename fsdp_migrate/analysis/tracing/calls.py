@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
 
 from fsdp_migrate.analysis.module import Module
 from fsdp_migrate.analysis.tracing import (
@@ -18,6 +17,7 @@ from fsdp_migrate.analysis.tracing.functions import (
 from fsdp_migrate.analysis.tracing.parameters import Parameters
 from fsdp_migrate.analysis.tracing.registries import BUILDS
 from fsdp_migrate.analysis.values import (
+    NOT_KNOWN,
     Class,
     Computed,
     Constant,
@@ -41,7 +41,7 @@ TRANSPARENT_METHODS = frozenset(
         *("train", "eval", "requires_grad_", "apply"),
     )
 )
-TRANSPARENT_CALLS = compiled.COMPILING | {"weakref.proxy"}
+TRANSPARENT_CALLS = compiled.COMPILING | {"weakref.proxy", "types.MappingProxyType"}
 HELD_BY = frozenset({"weakref.ref", "weakref.ReferenceType"})
 ENTERING = frozenset({"enter_context", "enter_async_context"})  # of ``contextlib.ExitStack``
 # Methods of containers that give an element.
@@ -182,21 +182,8 @@ class Calls(Parameters):
             return [Unknown(node, module, frame, callee.why)]
         if isinstance(callee, Unknown):
             method = node.func.attr if isinstance(node.func, ast.Attribute) else ""
-            unknown = Unknown(node, module, frame, f"what {method}() is called on is not known")
-            return [*self._given_back_by(method), unknown]
+            return [Unknown(node, module, frame, f"what {method}(){NOT_KNOWN}")]
         return [Computed(node, module, frame)]
-
-    def _given_back_by(self, method: str) -> Iterator[Value]:
-        """The FSDP1 models that the project's methods of a name give back: what they are asked of
-        is not known, so that it may be any of their classes."""
-        for function in self.graph.methods_of_any(method):
-            node = function.node
-            assert not isinstance(node, ast.Lambda)
-            returns, _ = exits(node, function.module)
-            for statement in returns:
-                if statement.value is not None and statement not in self.tracer.outdated:
-                    values = self.evaluate(statement.value, function.module)
-                    yield from filter(self.containers.is_wrapped, values)
 
     def _taken(
         self, node: ast.Call, owner: ast.expr, module: Module, frame: Frame | None

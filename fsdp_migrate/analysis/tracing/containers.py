@@ -178,6 +178,13 @@ class Containers:
         match mapping.node:
             case ast.Call(args=[(ast.Dict() | ast.DictComp()) as given]) if made in MODULE_DICTS:
                 yield from self._values_of(given, mapping)
+            case ast.Call(args=given, keywords=keywords) if made in DICTS - MODULE_DICTS:
+                pairs = [e for g in given if isinstance(g, (ast.List, ast.Tuple)) for e in g.elts]
+                written = [
+                    p.elts[1] for p in pairs if isinstance(p, ast.Tuple) and len(p.elts) == 2
+                ]
+                for element in (*written, *(k.value for k in keywords if k.arg is not None)):
+                    yield from self.evaluate(element, mapping.module, mapping.frame)
             case ast.Dict(values=elements):
                 for element in elements:
                     yield from self.evaluate(element, mapping.module, mapping.frame)

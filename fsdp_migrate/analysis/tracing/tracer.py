@@ -96,6 +96,7 @@ class Tracer:
         self.parameter, self.frame = self._calls.parameter, self._calls.frame
         self.entered = self._names.entered
         self.callers, self.calls_named = graph.callers, index.calls_named
+        self.methods_of_any = graph.methods_of_any
         self.built = registries.built
         self.seen_in = self._containers.seen_in
         self.spread = sequences.spread

@@ -15,6 +15,7 @@ from fsdp_migrate.analysis.tracing.functions import is_self
 from fsdp_migrate.analysis.values import Class, Computed, Made, Unknown
 from fsdp_migrate.families.parameters import other_names
 from fsdp_migrate.families.parameters.elements import lists_of, parameter_names
+from fsdp_migrate.families.parameters.given_back import models_given_back
 from fsdp_migrate.families.parameters.listed_parameters import ITEMS, parameters_in
 from fsdp_migrate.families.parameters.looped_parts import kept_of, looped_over
 from fsdp_migrate.families.parameters.own_parameters import models_of_self
@@ -156,7 +157,8 @@ def _models_of(site: Site, study: Study) -> frozenset[Constructor]:
     found = found or models_of_list(site.subject, study, site.module)
     lists = () if found else lists_of(site.subject, study, site.module)
     found = found.union(*(models_of_list(each, study, where) for each, where in lists))
-    return found or models_of_states(site.subject, study, site.module)
+    found = found or models_of_states(site.subject, study, site.module)
+    return found or models_given_back(site.subject, site.module, study)
 
 
 def met_at(

@@ -14,6 +14,7 @@ from itertools import chain
 
 from fsdp_migrate.analysis.module import Module
 from fsdp_migrate.families.parameters.counted_parameters import is_counted_over_ranks
+from fsdp_migrate.families.parameters.given_back import models_given_back
 from fsdp_migrate.families.parameters.listed_parameters import (
     FLATTENING,
     ITEMS,
@@ -34,6 +35,7 @@ from fsdp_migrate.families.parameters.parameter_loops import (
     NAME,
     READ,
     REPLACED,
+    SHAPE,
     UPDATE,
     called_by_name,
     data_assignments,
@@ -160,7 +162,14 @@ def _of_models(study: Study, module: Module) -> Iterator[Site]:
 
 
 def _of_unknown(call: ast.Call, model: ast.expr, study: Study, module: Module) -> Iterator[Site]:
-    """Sites for numbers that are added up over the ranks, of what may be a sharded model."""
+    """Sites for what is asked of what may be a sharded model: what its parameters are, and numbers
+    that are added up over the ranks."""
+    guessed = models_given_back(model, module, study)
+    if guessed and not is_gathered(call, study, module):
+        asked = {SHAPE, COUNT, *(BY_FLAT if may_be_flat(guessed) else ())}
+        for node, construct in uses_in_loop(call, study, module):
+            if construct in asked:
+                yield Site(construct, module, node, node, model)
     if loop_over(call, module) is None or not may_be_sharded(model, study, module):
         return
     numbers = [n for n in find_numbers(call, model, study, module) if n.construct == REDUCED]

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import ast
+from collections.abc import Iterator
 
 from fsdp_migrate.analysis.flow import access_path
 from fsdp_migrate.analysis.module import Module
 from fsdp_migrate.analysis.tracing.functions import CallSite
+from fsdp_migrate.fsdp1.model_values import definitions
 from fsdp_migrate.fsdp1.references import enclosing_function
 from fsdp_migrate.planning.context import Study
 from fsdp_migrate.syntax.expressions import given_arguments, last_name
@@ -15,6 +17,8 @@ from fsdp_migrate.syntax.trees import FUNCTIONS, block_of, split_path, walk
 EVALUATING = frozenset({"no_grad", "inference_mode", "set_grad_enabled"})
 CALLERS_DEEP = 3
 CUTTING = frozenset({"detach", "item", "data", "tolist"})  # what no gradient goes through
+# What tells of a value, and keeps nothing of it.
+TELLING = frozenset({"print", "debug", "info", "log", "warning"})
 CONTAINERS = frozenset({"append", "extend", "add", "update"})
 LOOPS = (ast.For, ast.AsyncFor, ast.While)
 COMPOUND = (*LOOPS, ast.Match, ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
@@ -64,7 +68,8 @@ def backward_follows(
 
 def is_dropped(node: ast.expr, module: Module) -> bool:
     """Whether no backward follows a forward: what it gives is cut off where it stands, as in
-    ``print(model(x).sum().item())``, or is not kept, or stays in a function without a backward."""
+    ``print(model(x).sum().item())``, or is not kept, or gets to no backward, and not out of its
+    function."""
     child: ast.AST = node
     for parent in module.table.ancestors(node):
         if isinstance(parent, ast.Attribute) and parent.attr in CUTTING:
@@ -79,11 +84,41 @@ def is_dropped(node: ast.expr, module: Module) -> bool:
     function = enclosing_function(module, node)
     if not names or not all(isinstance(each, ast.Name) for each in names):
         return False
-    return not any(
-        isinstance(each, (ast.Return, ast.Yield))
-        or (isinstance(each, ast.Call) and "backward" in last_name(each.func))
-        for each in walk(function)
-    )
+    known: dict[ast.AST, bool] = {}
+    return not any(_carries(each, node, module, known) for each in _ends(function))
+
+
+def _ends(function: ast.AST) -> Iterator[ast.AST]:
+    """Where what a function computes leaves it, or may have a backward."""
+    for each in walk(function):
+        match each:
+            case ast.Return() | ast.Yield() | ast.AugAssign():
+                yield each
+            case ast.Assign(targets=targets) if not all(isinstance(t, ast.Name) for t in targets):
+                yield each.value
+            case ast.Expr(value=ast.Call(func=called) as call):
+                if "backward" in last_name(called) or last_name(called) not in TELLING:
+                    yield call
+            case ast.Call(func=called) if "backward" in last_name(called):
+                yield each
+
+
+def _carries(node: ast.AST, value: ast.expr, module: Module, known: dict[ast.AST, bool]) -> bool:
+    """Whether gradients flow from an expression to a value, through the names between them."""
+    if node is value:
+        return True
+    if isinstance(node, ast.Attribute) and node.attr in CUTTING:
+        return False
+    if not isinstance(node, ast.Name):
+        return any(_carries(n, value, module, known) for n in ast.iter_child_nodes(node))
+    if not isinstance(node.ctx, ast.Load):
+        return False
+    for definition in definitions(node, module):
+        given = definition.value
+        if given is not None and given not in known:
+            known[given] = False  # a loop gives a name what it had
+            known[given] = _carries(given, value, module, known)
+    return any(known.get(d.value, False) for d in definitions(node, module) if d.value)
 
 
 def _in_callers(node: ast.AST, module: Module, study: Study, depth: int) -> bool:

@@ -16,7 +16,7 @@ from fsdp_migrate.analysis import name_uses
 from fsdp_migrate.analysis.module import Module
 from fsdp_migrate.analysis.tracing.functions import class_of_method, exits
 from fsdp_migrate.analysis.values import Constant, Function, Unknown
-from fsdp_migrate.families.wrapping import dictionary_ways, written_dictionaries
+from fsdp_migrate.families.wrapping import dictionary_ways, uncalled, written_dictionaries
 from fsdp_migrate.families.wrapping.joined_contents import Joined
 from fsdp_migrate.families.wrapping.taken_contents import Contents, Found
 from fsdp_migrate.families.wrapping.written_dictionaries import Unreadable
@@ -92,10 +92,9 @@ def _is_never_given(dictionary: ast.Name, module: Module, study: Study) -> bool:
     scope = module.table.within[dictionary].lookup(dictionary.id)
     kinds = [binding.kind for binding in scope.bindings[dictionary.id]] if scope else []
     return (
-        not study.published
-        and kinds == [Kind.PARAMETER]
+        kinds == [Kind.PARAMETER]
         and bool(unknown)
-        and all(each.is_never_given for each in unknown)
+        and all(uncalled.is_never_given(each, study) for each in unknown)
         and all(isinstance(each, (Unknown, Constant)) for each in values)
     )
 
@@ -167,7 +166,7 @@ def _handed_by(dictionary: ast.Name, module: Module, study: Study) -> frozenset[
     for value in study.values(dictionary, module):
         if isinstance(value, Constant) and value.value is None:
             continue  # which nothing can be given as a dictionary
-        if isinstance(value, Unknown) and value.is_never_given and not study.published:
+        if isinstance(value, Unknown) and uncalled.is_never_given(value, study):
             continue
         if not isinstance(value.node, (ast.Dict, ast.Call)):
             return frozenset()
