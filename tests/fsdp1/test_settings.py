@@ -33,6 +33,94 @@ def parsed():
 
 # In each, ``a`` is the state of an FSDP1 model and ``b`` of another one.
 TOLD = {
+    "a setting that may not be there": """\
+def build(cfg, net):
+    if hasattr(cfg.train, "fsdp") and cfg.train.fsdp:
+        return FSDP(net)
+    return DDP(net)
+
+
+def save(cfg, model):
+    if hasattr(cfg.train, "fsdp") and cfg.train.fsdp:
+        a = model.state_dict()
+    else:
+        b = model.state_dict()
+
+
+def main(net, cfg):
+    save(cfg, build(cfg, net))
+""",
+    "an item that may not be there": """\
+def main(net, cfg):
+    model = FSDP(net) if "mode" in cfg and cfg["mode"] == "fsdp" else DDP(net)
+    if "mode" not in cfg:
+        b = model.state_dict()
+    elif cfg["mode"] == "fsdp":
+        a = model.state_dict()
+""",
+    "a default that is the other wrapper": """\
+def main(net):
+    args = parsed()
+    model = FSDP(net) if getattr(args, "mode", "ddp") == "fsdp" else DDP(net)
+    if not hasattr(args, "mode"):
+        b = model.state_dict()
+    elif args.mode == "fsdp":
+        a = model.state_dict()
+""",
+    "no rank of a launcher's, or the other wrapper": """\
+def main(net):
+    args = parsed()
+    rank, size = ranks()
+    is_distributed = size != -1
+    is_ddp = is_distributed and args.mode == "ddp"
+    is_fsdp = is_distributed and args.mode == "fsdp"
+    if is_ddp:
+        model = DDP(net)
+    elif is_fsdp:
+        model = FSDP(net)
+    else:
+        model = net
+    if not is_distributed or is_ddp:
+        b = model.state_dict()
+    if is_fsdp:
+        a = model.state_dict()
+""",
+    "one default everywhere": """\
+def main(net):
+    args = parsed()
+    model = FSDP(net) if getattr(args, "fsdp", True) else DDP(net)
+    if not getattr(args, "fsdp", True):
+        b = model.state_dict()
+    else:
+        a = model.state_dict()
+""",
+    "settings that are handed on by many": """\
+class Hook:
+    def __init__(self, cfg):
+        self._cfg = cfg
+
+    def save(self, model):
+        if self._cfg.run.train.fsdp:
+            a = model.state_dict()
+        else:
+            b = model.state_dict()
+
+
+class Saving(Hook):
+    def __init__(self, cfg):
+        super().__init__(cfg)
+
+
+def set_up(cfg):
+    return Saving(cfg)
+
+
+def main(net):
+    args = parsed()
+    cfg = args
+    model = FSDP(net) if cfg.run.train.fsdp else DDP(net)
+    set_up(cfg).save(model)
+""",
     "a flag": """\
 def build(args, net):
     return FSDP(net) if args.fsdp else DDP(net)
@@ -211,6 +299,100 @@ def main(net, trainer):
     trainer.fit(saving)
 """
 NOT_TOLD = {
+    "a default that is FSDP1": """\
+def main(net):
+    args = parsed()
+    model = FSDP(net) if getattr(args, "fsdp", True) else net
+    if not hasattr(args, "fsdp"):
+        b = model.state_dict()
+""",
+    "a default that is among several": """\
+def main(net):
+    args = parsed()
+    mode = getattr(args, "mode", "fsdp")
+    model = FSDP(net) if mode == "fsdp" else net
+    if not hasattr(args, "mode"):
+        b = model.state_dict()
+""",
+    "a default that is not known": """\
+def main(net, usual, cfg):
+    model = FSDP(net) if cfg.get("fsdp", usual) else net
+    if "fsdp" not in cfg:
+        b = model.state_dict()
+""",
+    "a default that another function gives": """\
+def build(net, fsdp):
+    return FSDP(net) if fsdp else net
+
+
+def main(net):
+    args = parsed()
+    model = build(net, getattr(args, "fsdp", True))
+    if not hasattr(args, "fsdp"):
+        b = model.state_dict()
+""",
+    "nothing is given, and None is asked for": """\
+def main(net, cfg):
+    model = FSDP(net) if cfg.get("plain") is None else net
+    if "plain" not in cfg:
+        b = model.state_dict()
+""",
+    "a setting that is there, and false": """\
+def main(net):
+    args = parsed()
+    model = FSDP(net) if not getattr(args, "plain", None) else net
+    if not (hasattr(args, "plain") and not args.plain):
+        b = model.state_dict()
+""",
+    "a model that is made where there is none": """\
+class Run:
+    def __init__(self):
+        self.model = None
+
+    def build(self, net):
+        if self.model is None:
+            self.model = FSDP(net)
+
+    def save(self):
+        model = self.model
+        if self.model is not None:
+            b = model.state_dict()
+
+
+def main(net):
+    run = Run()
+    run.build(net)
+    run.save()
+""",
+    "a model that is made where an object has none": """\
+class Run:
+    def build(self, net):
+        if not hasattr(self, "model"):
+            self.model = FSDP(net)
+
+    def save(self):
+        model = self.model
+        if self.model:
+            b = model.state_dict()
+
+
+def main(net):
+    run = Run()
+    run.build(net)
+    run.save()
+""",
+    "a model that another function makes where there is none": """\
+def wrapped(net):
+    return FSDP(net)
+
+
+def main(net, cache):
+    if cache.get("model") is None:
+        cache["model"] = wrapped(net)
+    model = cache["model"]
+    if cache["model"] is not None:
+        b = model.state_dict()
+""",
     "another setting": """\
 def main(net):
     args = parsed()
@@ -494,6 +676,13 @@ def main(net):
     while units:
         print(units.pop())
     if not units:
+        b = model.state_dict()
+""",
+    "another number": """\
+def main(net):
+    rank, size = ranks()
+    model = FSDP(net) if size != -1 else net
+    if size != 1:
         b = model.state_dict()
 """,
     "one of two conditions": """\

@@ -19,9 +19,17 @@ class Member:
     name: str
 
 
+class Absence:
+    """The value of a setting that is not there."""
+
+
+ABSENT = frozenset({Absence()})
+
+
 @dataclass(frozen=True)
 class Fact:
-    """A setting has one of some values, or none of them."""
+    """A setting has one of some values, or none of them. Whether absence is among them counts only
+    beside what is known to be absent: other reads are taken to have one default."""
 
     setting: str
     values: frozenset[object]
@@ -31,10 +39,11 @@ class Fact:
         """Whether both cannot be true in one run."""
         if self.setting != other.setting or not (self.holds or other.holds):
             return False
+        is_absent = ABSENT in {self.values, other.values}
+        here, there = (f.values if is_absent else f.values - ABSENT for f in (self, other))
         if self.holds and other.holds:
-            return _comparable(self.values | other.values) and not self.values & other.values
-        one, none = (self, other) if self.holds else (other, self)
-        return one.values <= none.values
+            return (is_absent or _comparable(here | there)) and not here & there
+        return here <= there if self.holds else there <= here
 
 
 Facts = frozenset[frozenset[Fact]]  # all hold: of each set, one fact at least
@@ -73,6 +82,8 @@ def compared_value(node: ast.expr) -> tuple[object] | None:
     match node:
         case ast.Constant(value=str() | int() | float() | None as value):
             return (value,)
+        case ast.UnaryOp(op=ast.USub(), operand=ast.Constant(value=int() | float() as value)):
+            return (-value,)
         case ast.Attribute(attr=name) if (owner := access_path(node.value)) is not None:
             return (Member(owner, name),) if name[:1].isupper() else None
     return None

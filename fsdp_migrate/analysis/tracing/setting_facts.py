@@ -9,11 +9,11 @@ between the two is looked for.
 from __future__ import annotations
 
 import ast
-import re
 from collections.abc import Iterator
 
 from fsdp_migrate.analysis.module import Module
 from fsdp_migrate.analysis.tracing.facts import (
+    ABSENT,
     NOTHING,
     Fact,
     Facts,
@@ -24,6 +24,7 @@ from fsdp_migrate.analysis.tracing.facts import (
     sure,
 )
 from fsdp_migrate.analysis.tracing.functions import class_of_method, has_decorator
+from fsdp_migrate.analysis.tracing.setting_changes import Place, SettingChanges
 from fsdp_migrate.analysis.tracing.setting_names import LOOPS, OBJECT, OWN, SettingNames
 from fsdp_migrate.analysis.tracing.tags import Tags
 from fsdp_migrate.analysis.tracing.tracer import Tracer
@@ -31,8 +32,8 @@ from fsdp_migrate.analysis.values import Class, External, Function, FunctionNode
 from fsdp_migrate.syntax import conditions
 from fsdp_migrate.syntax.expressions import last_name
 from fsdp_migrate.syntax.name_table import NameTable
-from fsdp_migrate.syntax.scopes import Kind, Scope
-from fsdp_migrate.syntax.trees import FUNCTIONS, position, walk
+from fsdp_migrate.syntax.scopes import Kind
+from fsdp_migrate.syntax.trees import FUNCTIONS
 
 FALSE = frozenset({None, False, ""})
 # ``1 < size`` is ``size > 1``.
@@ -40,11 +41,6 @@ MIRRORED = {ast.Gt: ast.Lt, ast.GtE: ast.LtE, ast.Lt: ast.Gt, ast.LtE: ast.GtE}
 DEPTH = 6  # definitions that are followed
 BASES = frozenset({"builtins.object", "abc.ABC", "typing.Generic", "typing.Protocol"})
 DECORATORS = frozenset({"staticmethod", "classmethod", "no_grad", "inference_mode", "wraps"})
-WRITERS = frozenset({"setattr", "__setattr__", "update", "setdefault", "set", "merge", "override"})
-LAST = re.compile(r"\.(\w+)(?!\w*\()")  # of a setting's name: what is assigned
-
-
-Place = tuple[ast.AST, Module]
 
 
 class SettingFacts:
@@ -54,16 +50,17 @@ class SettingFacts:
         self.tracer = tracer
         self.names = SettingNames(tracer)
         self.tags = Tags(tracer)
+        self.changes = SettingChanges(tracer)
         self._told: dict[ast.AST, tuple[Facts, str]] = {}  # of attributes of ``self``
         self._here: dict[ast.AST, Facts] = {}
         self._only_called: dict[FunctionNode, bool] = {}
         self._contradicting: dict[tuple[Facts, Facts], bool] = {}
-        self._stored: dict[str, list[tuple[ast.expr, Module]]] = {}
 
     def equals(self, key: ast.expr, value: object, module: Module) -> Facts:
         """What is known where a setting has a value."""
         setting = self.names.setting(key, module)
-        return sure(Fact(setting, frozenset({value}), holds=True)) if setting else NOTHING
+        values: frozenset[object] = frozenset({value})
+        return self._read(key, setting, values, module, holds=True) if setting else NOTHING
 
     def exclude(self, made: Place, used: Place, also: Facts = NOTHING) -> bool:
         """Whether what is made at one place cannot be met at the other, in any run.
@@ -85,7 +82,9 @@ class SettingFacts:
         return contradict(
             there,
             here,
-            lambda name: self._is_one_answer(name, *used) and not self._changes(name, made, used),
+            lambda name: (
+                self._is_one_answer(name, *used) and not self.changes.may_come(name, made, used)
+            ),
         )
 
     def _is_tagged_otherwise(self, made: Place, used: Place) -> bool:
@@ -192,7 +191,7 @@ class SettingFacts:
                 for each in cases[: cases.index(case) + 1]:
                     values = matched_values(each.pattern)
                     if values is not None and (each is case or each.guard is None):
-                        yield from sure(Fact(setting, values, holds=each is case))
+                        yield from self._read(subject, setting, values, module, holds=each is case)
 
     # -- conditions -----------------------------------------------------------------------------
 
@@ -209,15 +208,42 @@ class SettingFacts:
                 if isinstance(op, ast.And) is holds:
                     return frozenset().union(*parts)
                 return either(parts)
+            case ast.Compare(
+                left=ast.Constant(value=str(last)), ops=[ast.In() | ast.NotIn() as op]
+            ):
+                there = isinstance(op, ast.In) is holds
+                return NOTHING if there else self._absent(test.comparators[0], last, module)
             case ast.Compare(left=left, ops=[op], comparators=[right]):
                 return self._compared(left, op, right, module, holds)
             case ast.Call(func=ast.Name(id="bool"), args=[asked], keywords=[]):
                 return self.told_by(asked, module, holds=holds, depth=deeper)
+            case ast.Call(func=ast.Name(id="hasattr"), args=[base, ast.Constant(value=str(last))]):
+                return NOTHING if holds else self._absent(base, last, module)
         meant = self._meant(test, module)
         if meant is not None:
             return self.told_by(*meant, holds=holds, depth=deeper)
         setting = self.names.setting(test, module)
-        return sure(Fact(setting, FALSE, holds=not holds)) if setting else NOTHING
+        return self._read(test, setting, FALSE, module, holds=not holds) if setting else NOTHING
+
+    def _absent(self, base: ast.expr, last: str, module: Module) -> Facts:
+        """What is known where an object does not have an attribute or an item."""
+        owner = self.names.setting(base, module, is_owner=True)
+        return sure(Fact(f"{owner}.{last}", ABSENT, holds=True)) if owner else NOTHING
+
+    def _read(
+        self,
+        node: ast.expr,
+        setting: str,
+        values: frozenset[object],
+        module: Module,
+        *,
+        holds: bool,
+    ) -> Facts:
+        """What a read tells of a setting: where there is none, it may give a default."""
+        default = self.names.default(node, module)
+        value = compared_value(default) if default is not None else None
+        may_be_absent = default is not None and (value is None or (value[0] in values) is holds)
+        return sure(Fact(setting, values | ABSENT if may_be_absent is holds else values, holds))
 
     def _compared(
         self, left: ast.expr, op: ast.cmpop, right: ast.expr, module: Module, holds: bool
@@ -238,7 +264,7 @@ class SettingFacts:
         if not setting or values is None:
             return NOTHING
         same = isinstance(op, (ast.Eq, ast.Is, ast.In))
-        return sure(Fact(setting, values, holds=same is holds))
+        return self._read(left, setting, values, module, holds=same is holds)
 
     def _ordered(
         self, left: ast.expr, op: ast.cmpop, right: ast.expr, module: Module, holds: bool
@@ -271,26 +297,6 @@ class SettingFacts:
         is_condition = isinstance(value, (ast.Compare, ast.BoolOp, ast.UnaryOp, ast.Call))
         return kept if is_condition or self.names.setting(value, where) else None
 
-    # -- changes --------------------------------------------------------------------------------
-
-    def _changes(self, setting: str, made: Place, used: Place) -> bool:
-        """Whether a setting may be given another value after the model was made: below what leads
-        there, in the same function, or in the function that uses it."""
-        path = LAST.findall(setting.rpartition(":")[2])
-        if not path:
-            return False  # a name that is bound once
-        leading = self._leading_to(*made)
-        here = used[1].table.scope_of(used[0]).function()
-        for store, module in self._stores(path[-1]):
-            table = module.table
-            scope = table.scope_of(store).function() or table.module
-            calls = leading.get(scope, [])
-            if any(_may_follow(store, call, table) for call in calls):
-                return True
-            if not calls and scope is here:
-                return True
-        return False
-
     def _is_one_answer(self, setting: str, node: ast.AST, module: Module) -> bool:
         """Whether a model met at ``node`` was made under the answer that a setting has there.
 
@@ -322,26 +328,6 @@ class SettingFacts:
         looped = (isinstance(a, LOOPS) for c in calls for a in c.module.table.ancestors(c.call))
         return len(calls) > 1 or any(looped)
 
-    def _stores(self, last: str) -> list[tuple[ast.expr, Module]]:
-        """Where the project gives an attribute or an item of that name a value, on whatever
-        object."""
-        if last not in self._stored:
-            modules = self.tracer.project.modules
-            self._stored[last] = [(store, m) for m in modules for store in _stores(last, m)]
-        return self._stored[last]
-
-    def _leading_to(self, node: ast.AST, module: Module) -> dict[Scope, list[ast.AST]]:
-        """What runs so that ``node`` runs: itself, and the calls that lead there, by function."""
-        found: dict[Scope, list[ast.AST]] = {}
-        waiting: list[Place] = [(node, module)]
-        for each, where in waiting:
-            scope = where.table.scope_of(each).function() or where.table.module
-            new = scope not in found
-            found.setdefault(scope, []).append(each)
-            if new and isinstance(scope.node, FUNCTIONS):
-                waiting += [(c.call, c.module) for c in self.tracer.callers(scope.node, where)]
-        return found
-
 
 def _is_kind(use: ast.expr, table: NameTable) -> bool:
     """Whether a use of a class makes no object of it: ``isinstance(x, Name)``, an annotation."""
@@ -372,28 +358,3 @@ def _is_of_self(node: ast.expr) -> bool:
         case ast.Attribute(value=ast.Name(id="self")):
             return True
     return False
-
-
-def _stores(last: str, module: Module) -> Iterator[ast.expr]:
-    """Where an attribute or an item of that name is given a value, on whatever object."""
-    if module.mentions(last):
-        table = module.table
-        yield from (a for a in table.stored_attributes if a.attr == last)
-        stored = (item for item in table.subscripts if not isinstance(item.ctx, ast.Load))
-        yield from (s for s in stored if getattr(s.slice, "value", None) == last)
-        yield from (c for c in table.calls_by_name.of(WRITERS) if last in _words(c))
-
-
-def _words(call: ast.Call) -> Iterator[object]:
-    """The keywords and the literals that stand in a call."""
-    for node in walk(call):
-        if isinstance(node, ast.keyword):
-            yield node.arg
-        elif isinstance(node, ast.Constant):
-            yield node.value
-
-
-def _may_follow(store: ast.expr, call: ast.AST, table: NameTable) -> bool:
-    """Whether an assignment may run after a call in the same function."""
-    loops = {n for n in table.ancestors(call) if isinstance(n, (ast.For, ast.While))}
-    return position(store) > position(call) or bool(loops & set(table.ancestors(store)))

@@ -80,8 +80,28 @@ class SettingNames:
                 last = f"{name}()"
             case _:
                 return ""
-        owner = self.setting(base, module, depth + 1, is_owner=True)
+        owner = self.setting(base, module, depth, is_owner=True)
         return f"{owner}.{last}" if owner else ""
+
+    def default(self, node: ast.expr, module: Module) -> ast.expr | None:
+        """What a read gives where there is no such setting, or a name that may have been given
+        something like that; None of reads that stop there."""
+        kept = self.assigned(node, module)
+        for _ in range(DEPTH):
+            if kept is None:
+                break
+            node, module = kept
+            kept = self.assigned(node, module)
+        match node:
+            case ast.Call(func=ast.Name(id="getattr"), args=[_, _]):
+                return None
+            case ast.Call(args=[_]):
+                return ast.Constant(None)
+            case ast.Call(args=[*_, default]):
+                return default
+            case ast.Name():
+                return node
+        return None
 
     def _named(self, node: ast.Name, module: Module, depth: int, *, is_owner: bool) -> str:
         """What a name stands for: what all callers give, or what it was assigned."""
