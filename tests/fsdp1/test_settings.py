@@ -67,24 +67,6 @@ def main(net):
     elif args.mode == "fsdp":
         a = model.state_dict()
 """,
-    "no rank of a launcher's, or the other wrapper": """\
-def main(net):
-    args = parsed()
-    rank, size = ranks()
-    is_distributed = size != -1
-    is_ddp = is_distributed and args.mode == "ddp"
-    is_fsdp = is_distributed and args.mode == "fsdp"
-    if is_ddp:
-        model = DDP(net)
-    elif is_fsdp:
-        model = FSDP(net)
-    else:
-        model = net
-    if not is_distributed or is_ddp:
-        b = model.state_dict()
-    if is_fsdp:
-        a = model.state_dict()
-""",
     "one default everywhere": """\
 def main(net):
     args = parsed()
@@ -676,13 +658,6 @@ def main(net):
     while units:
         print(units.pop())
     if not units:
-        b = model.state_dict()
-""",
-    "another number": """\
-def main(net):
-    rank, size = ranks()
-    model = FSDP(net) if size != -1 else net
-    if size != 1:
         b = model.state_dict()
 """,
     "one of two conditions": """\
