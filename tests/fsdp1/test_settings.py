@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.helpers.migrating import migrate
+from tests.helpers.migrating import migrate, outcomes
 
 HEAD = """\
 import os
@@ -686,3 +686,24 @@ def test_the_setting_does_not_tell(body: str) -> None:
     text = after["train.py"]
     assert "get_model_state_dict(" in text
     assert "b = model.state_dict()" not in text
+
+
+def test_a_variable_that_says_whether_there_are_several_processes_tells_models_apart() -> None:
+    """nanoGPT's ``ddp``: what the number is read from has no name, but the variable is one."""
+    source = """\
+import os
+
+import torch
+from torch import nn
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+ddp = int(os.environ.get("RANK", -1)) != -1
+model = nn.Linear(4, 4)
+if ddp:
+    model = FSDP(model)
+raw_model = model.module if ddp else model
+torch.save({"model": raw_model.state_dict()}, "x.pt")
+"""
+    result, after = migrate({"train.py": source})
+    assert all(outcome.value != "left" for _, outcome in outcomes(result))
+    assert "get_model_state_dict(" in after["train.py"]
