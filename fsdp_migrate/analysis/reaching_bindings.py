@@ -16,12 +16,10 @@ from typing import TYPE_CHECKING
 from fsdp_migrate.fsdp1 import api as fsdp1
 from fsdp_migrate.syntax.name_table import NameTable
 from fsdp_migrate.syntax.scopes import Binding, Kind, Scope, differ
-from fsdp_migrate.syntax.trees import FUNCTIONS, position, walk
+from fsdp_migrate.syntax.trees import FUNCTIONS, LOOPS, position, walk
 
 if TYPE_CHECKING:
     from fsdp_migrate.analysis.module import Module
-
-LOOPS = (ast.For, ast.AsyncFor, ast.While)
 
 
 def bindings(name: ast.Name, module: Module) -> Sequence[Binding]:

@@ -36,10 +36,9 @@ from fsdp_migrate.planning.edits import (
 )
 from fsdp_migrate.planning.naming import Namer
 from fsdp_migrate.syntax.scopes import Scope
-from fsdp_migrate.syntax.trees import block_of
+from fsdp_migrate.syntax.trees import LOOPS, block_of
 
 OF_LITERALS = re.compile(r"[\w.]+\((\w+=(True|False)(, )?)+\)")
-LOOPS = (ast.For, ast.AsyncFor, ast.While)
 
 
 @dataclass(frozen=True)

@@ -37,12 +37,11 @@ from fsdp_migrate.planning.rule import LoadedRule, Registry
 from fsdp_migrate.planning.seen import Seen
 from fsdp_migrate.planning.shard_plan import ShardPlan
 from fsdp_migrate.planning.target import DEFAULT_TARGET
-from fsdp_migrate.syntax.trees import block_of
+from fsdp_migrate.syntax.trees import LOOPS, block_of
 
 Cached = TypeVar("Cached")
 
 SCOPES = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
-LOOPS = (ast.For, ast.AsyncFor, ast.While)  # their variables may be in the value
 
 
 @dataclass(frozen=True, eq=False)

@@ -13,10 +13,9 @@ from fsdp_migrate.analysis.flow import access_path
 from fsdp_migrate.analysis.module import Module
 from fsdp_migrate.analysis.project import Project
 from fsdp_migrate.syntax.expressions import last_name
-from fsdp_migrate.syntax.trees import FUNCTIONS
+from fsdp_migrate.syntax.trees import FUNCTIONS, LOOPS
 
 OWN_BASES = frozenset({"object", "ABC"})  # that call no method of a class
-LOOPS = (ast.For, ast.AsyncFor, ast.While)
 
 
 @dataclass(frozen=True)

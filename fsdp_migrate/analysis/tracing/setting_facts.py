@@ -25,7 +25,7 @@ from fsdp_migrate.analysis.tracing.facts import (
 )
 from fsdp_migrate.analysis.tracing.functions import class_of_method, has_decorator
 from fsdp_migrate.analysis.tracing.setting_changes import Place, SettingChanges
-from fsdp_migrate.analysis.tracing.setting_names import LOOPS, OBJECT, OWN, SettingNames
+from fsdp_migrate.analysis.tracing.setting_names import OBJECT, OWN, SettingNames
 from fsdp_migrate.analysis.tracing.tags import Tags
 from fsdp_migrate.analysis.tracing.tracer import Tracer
 from fsdp_migrate.analysis.values import Class, External, Function, FunctionNode
@@ -33,7 +33,7 @@ from fsdp_migrate.syntax import conditions
 from fsdp_migrate.syntax.expressions import last_name
 from fsdp_migrate.syntax.name_table import NameTable
 from fsdp_migrate.syntax.scopes import Kind
-from fsdp_migrate.syntax.trees import FUNCTIONS
+from fsdp_migrate.syntax.trees import FUNCTIONS, LOOPS
 
 FALSE = frozenset({None, False, ""})
 # ``1 < size`` is ``size > 1``.

@@ -18,13 +18,12 @@ from fsdp_migrate.analysis.tracing.tracer import Tracer
 from fsdp_migrate.analysis.values import Class
 from fsdp_migrate.syntax.expressions import last_name
 from fsdp_migrate.syntax.scopes import Binding, Kind, Scope
-from fsdp_migrate.syntax.trees import FUNCTIONS, walk
+from fsdp_migrate.syntax.trees import FUNCTIONS, LOOPS, walk
 
 DEPTH = 6  # definitions and calls that are followed
 UNCHANGED = frozenset({"lower", "upper", "strip"})  # of text, with no argument
 READERS = frozenset({"os.getenv", "os.environ.get"})
 ONE_BY_ONE = frozenset({"next", "pop", "popleft", "popitem", "get", "recv"})  # not twice the same
-LOOPS = (ast.For, ast.AsyncFor, ast.While)
 OBJECT = ":self"  # in the names of an object's
 DISPLAYS = (ast.Dict, ast.DictComp, ast.List, ast.ListComp, ast.Set, ast.SetComp)
 CHANGING = frozenset(

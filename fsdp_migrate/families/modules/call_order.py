@@ -12,9 +12,8 @@ from fsdp_migrate.families.training_loop.later_wraps import function_scope
 from fsdp_migrate.fsdp1.references import enclosing_function
 from fsdp_migrate.planning.context import Study
 from fsdp_migrate.planning.model import Constructor
-from fsdp_migrate.syntax.trees import FUNCTIONS
+from fsdp_migrate.syntax.trees import FUNCTIONS, LOOPS
 
-LOOPS = (ast.For, ast.AsyncFor, ast.While)
 Places = dict[tuple[ast.AST, Module], list[ast.Call]]
 """The calls that lead to something, by the function that they stand in."""
 

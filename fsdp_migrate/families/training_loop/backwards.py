@@ -12,7 +12,7 @@ from fsdp_migrate.fsdp1.model_values import definitions
 from fsdp_migrate.fsdp1.references import enclosing_function
 from fsdp_migrate.planning.context import Study
 from fsdp_migrate.syntax.expressions import given_arguments, last_name
-from fsdp_migrate.syntax.trees import FUNCTIONS, block_of, split_path, walk
+from fsdp_migrate.syntax.trees import FUNCTIONS, LOOPS, block_of, split_path, walk
 
 EVALUATING = frozenset({"no_grad", "inference_mode", "set_grad_enabled"})
 CALLERS_DEEP = 3
@@ -20,7 +20,6 @@ CUTTING = frozenset({"detach", "item", "data", "tolist"})  # what no gradient go
 # What tells of a value, and keeps nothing of it.
 TELLING = frozenset({"print", "debug", "info", "log", "warning"})
 CONTAINERS = frozenset({"append", "extend", "add", "update"})
-LOOPS = (ast.For, ast.AsyncFor, ast.While)
 COMPOUND = (*LOOPS, ast.Match, ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
 
 

@@ -12,11 +12,10 @@ from collections.abc import Iterator
 from fsdp_migrate.analysis.module import Module
 from fsdp_migrate.planning.context import Study
 from fsdp_migrate.syntax.expressions import last_name
-from fsdp_migrate.syntax.trees import FUNCTIONS, walk
+from fsdp_migrate.syntax.trees import FUNCTIONS, LOOPS, walk
 
 CAUGHT = frozenset({"RuntimeError", "Exception", "BaseException"})
 LEAVING = frozenset({"exit", "_exit", "quit", "abort"})
-LOOPS = (ast.For, ast.AsyncFor, ast.While)
 DEEP = 3  # functions between a backward and the loop
 WHY = "an error in a training step stops nothing here, so that what FSDP2 refuses is a step less"
 

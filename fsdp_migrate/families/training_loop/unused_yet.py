@@ -7,11 +7,10 @@ from collections.abc import Iterator
 
 from fsdp_migrate.analysis.flow import access_path
 from fsdp_migrate.analysis.module import Module
-from fsdp_migrate.analysis.tracing.setting_names import LOOPS
 from fsdp_migrate.families.wrapping.computing_methods import MODULE_API
 from fsdp_migrate.fsdp1.references import enclosing_function
 from fsdp_migrate.planning.context import Study
-from fsdp_migrate.syntax.trees import walk
+from fsdp_migrate.syntax.trees import LOOPS, walk
 
 RUNNING = frozenset({"apply", "forward", "__call__"})
 

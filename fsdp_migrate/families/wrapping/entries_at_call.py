@@ -7,11 +7,12 @@ import re
 from collections.abc import Iterable, Sequence
 
 from fsdp_migrate.families.wrapping import returned_dictionaries
-from fsdp_migrate.planning.context import LOOPS, Study
+from fsdp_migrate.planning.context import Study
 from fsdp_migrate.planning.edits import Code, code
 from fsdp_migrate.planning.model import Entry
 from fsdp_migrate.planning.shard_plan import Precision, ShardPlan
 from fsdp_migrate.syntax.kinds import present
+from fsdp_migrate.syntax.trees import LOOPS
 
 
 class PlanCode:

@@ -19,7 +19,7 @@ from fsdp_migrate.families.wrapping.written_dictionaries import Unreadable
 from fsdp_migrate.fsdp1 import api as fsdp1
 from fsdp_migrate.fsdp1.construct import Construct, ConstructKind
 from fsdp_migrate.fsdp1.site import Site
-from fsdp_migrate.planning.context import LOOPS, Study
+from fsdp_migrate.planning.context import Study
 from fsdp_migrate.planning.model import (
     Constructor,
     Entry,
@@ -30,7 +30,7 @@ from fsdp_migrate.planning.model import (
 from fsdp_migrate.syntax.expressions import last_name
 from fsdp_migrate.syntax.kinds import present
 from fsdp_migrate.syntax.scopes import Scope
-from fsdp_migrate.syntax.trees import COMPREHENSIONS, FUNCTIONS
+from fsdp_migrate.syntax.trees import COMPREHENSIONS, FUNCTIONS, LOOPS
 
 WRAP = Construct.parse("wrap")
 CONTEXT = Construct.parse("enable_wrap")

@@ -6,7 +6,8 @@ import ast
 
 from fsdp_migrate.analysis.module import Module
 from fsdp_migrate.analysis.values import Made, Value
-from fsdp_migrate.planning.context import LOOPS, Study
+from fsdp_migrate.planning.context import Study
+from fsdp_migrate.syntax.trees import LOOPS
 
 DISPLAYS = (ast.List, ast.Tuple, ast.Set)
 FROM_ONE = (ast.ListComp, ast.SetComp, ast.GeneratorExp)  # comprehensions of one expression

@@ -17,9 +17,8 @@ from fsdp_migrate.fsdp1 import model_values, references
 from fsdp_migrate.planning.context import Study
 from fsdp_migrate.planning.model import Constructor
 from fsdp_migrate.syntax.expressions import given_arguments
-from fsdp_migrate.syntax.trees import walk
+from fsdp_migrate.syntax.trees import LOOPS, walk
 
-LOOPS = (ast.For, ast.AsyncFor, ast.While)
 MAKING_MODULES = (".from_config", ".from_pretrained")
 OF_MODULES = frozenset(
     {
