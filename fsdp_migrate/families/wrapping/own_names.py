@@ -98,6 +98,8 @@ def is_wrapped_before(
 ) -> bool:
     """Whether ``node`` is what a call above was given, at ``path``: of the same definitions, or an
     attribute that a method of the same class wraps first of all."""
+    if _is_given_back(call, path, module):
+        return False  # self.net = FSDP(self.net): what the name is later is the model itself
     here, there = _past_lambdas(node, module), enclosing_function(module, call)
     runs = [call] if here is there else _runs_inside(here, there, module, study)
     if any(_is_above(each, node) for each in runs):
@@ -113,8 +115,6 @@ def is_wrapped_before(
     owner, other = class_of(node, module), class_of(call, module)
     if not path.startswith("self.") or owner is None or other is None:
         return False
-    if _is_given_back(call, path, module):
-        return False  # self.net = FSDP(self.net): what the name is later is the model itself
     own = definitions(node, module)
     if own and ELSEWHERE not in own:
         return False  # the method has given the name something else
