@@ -84,7 +84,7 @@ def find(study: Study) -> tuple[list[Site], set[ast.AST]]:
         if study.constructors:
             found += _versions(found, study)
         found += _outdated_methods(referring, study)
-        found = list(_settled_by_run(running(_without_needless_doubt(found), study), study))
+        found = list(_settled_by_run(running(_one_a_place(found), study), study))
         study.found = found, used
         doubted = (s for s in found if s.doubt and s.construct.attribute in fsdp1.ONLY_MODELS)
         study.doubtful.update(s.receiver for s in doubted if s.receiver is not None)
@@ -107,10 +107,13 @@ def _register_arguments(study: Study) -> None:
     second_wrappers.register(study)
 
 
-def _without_needless_doubt(found: list[Site]) -> list[Site]:
-    """The sites less those on what may be a model that another finder knows to be one."""
+def _one_a_place(found: list[Site]) -> list[Site]:
+    """One site a place and construct, however many finders see it; those that only may be one
+    give way to what another finder knows."""
     sure = {site.reference for site in found if not site.doubt}
-    return [site for site in found if not site.doubt or site.reference not in sure]
+    told = [site for site in found if not site.doubt or site.reference not in sure]
+    first = {(site.reference, site.construct): site for site in reversed(told)}
+    return [site for site in told if first[site.reference, site.construct] is site]
 
 
 def _settled_by_run(found: list[Site], study: Study) -> Iterator[Site]:
