@@ -36,6 +36,7 @@ from fsdp_migrate.fsdp1 import (
     told_classes,
     unwrapping,
 )
+from fsdp_migrate.fsdp1.last_given import LastGiven
 from fsdp_migrate.fsdp1.predicates import Predicates
 from fsdp_migrate.syntax.trees import last_part
 
@@ -56,6 +57,7 @@ class Narrowing:
         self.tracer = tracer
         self._apart = Tracer(tracer.project)  # its questions do not mix with those under way
         self._settings = SettingFacts(self._apart)
+        self._last_given = LastGiven(tracer, self._apart, self._settings)
         self._predicates = Predicates(self._apart)
         self._compiled: set[ast.AST] | None = None
         self._told_by: dict[Test, bool | None] = {}
@@ -94,9 +96,9 @@ class Narrowing:
             return found
         place = (node, module)
         gone = {v for v in made if self._settings.exclude((self._chosen(v), v.module), place)}
-        if not gone:
-            return found
-        return self._left([v for v in found if v not in gone], node, module)
+        if gone:
+            found = self._left([v for v in found if v not in gone], node, module)
+        return self._last_given.kept(found, node, module) if len(found) > 1 else found
 
     def _chosen(self, made: Made) -> ast.AST:
         """Where an object's class is named under a condition, ``(FSDP if flag else DDP)(model)``;

@@ -51,7 +51,7 @@ def test_what_fsdp1_made_for_an_optimizer_is_loaded_once() -> None:
     text = after["example.py"]
     assert not result.problems
     assert text.count("set_optimizer_state_dict(") == 2
-    assert text.count("set_model_state_dict(") == 1
+    assert text.count("set_model_state_dict(") == 2  # of either model, by the base class
     assert "FSDP." not in text
 
 

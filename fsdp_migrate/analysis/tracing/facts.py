@@ -82,6 +82,8 @@ def compared_value(node: ast.expr) -> tuple[object] | None:
     match node:
         case ast.Constant(value=str() | int() | float() | None as value):
             return (value,)
+        case ast.UnaryOp(op=ast.USub(), operand=ast.Constant(value=int() | float() as value)):
+            return (-value,)
         case ast.Attribute(attr=name) if (owner := access_path(node.value)) is not None:
             return (Member(owner, name),) if name[:1].isupper() else None
     return None

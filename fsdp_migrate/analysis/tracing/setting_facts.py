@@ -87,6 +87,18 @@ class SettingFacts:
             ),
         )
 
+    def goes(self, branch: ast.If, *, taken: bool, used: Place) -> bool:
+        """Whether a condition certainly held, or did not, where a place behind it in the same call,
+        or in a method of the object that it sets up, runs."""
+        where = used[1]
+        otherwise = self.told_by(branch.test, where, holds=not taken)
+        here = self.at(*used) if otherwise else NOTHING
+        if not here:
+            return False
+        return contradict(
+            otherwise, here, lambda name: not self.changes.may_come(name, (branch, where), used)
+        )
+
     def _is_tagged_otherwise(self, made: Place, used: Place) -> bool:
         """Whether another attribute tells that ``self.model`` is not what is made there."""
         node, module = used
@@ -220,10 +232,15 @@ class SettingFacts:
             case ast.Call(func=ast.Name(id="hasattr"), args=[base, ast.Constant(value=str(last))]):
                 return NOTHING if holds else self._absent(base, last, module)
         meant = self._meant(test, module)
+        found = NOTHING
         if meant is not None:
-            return self.told_by(*meant, holds=holds, depth=deeper)
+            found = self.told_by(*meant, holds=holds, depth=deeper)
+            if found and self.told_by(*meant, holds=not holds, depth=deeper):
+                return found
+        # The name has a value as well where its condition tells nothing, one way or the other.
         setting = self.names.setting(test, module)
-        return self._read(test, setting, FALSE, module, holds=not holds) if setting else NOTHING
+        own = self._read(test, setting, FALSE, module, holds=not holds) if setting else NOTHING
+        return found | own
 
     def _absent(self, base: ast.expr, last: str, module: Module) -> Facts:
         """What is known where an object does not have an attribute or an item."""

@@ -9,6 +9,7 @@ from fsdp_migrate.analysis.flow import access_path
 from fsdp_migrate.analysis.module import Module
 from fsdp_migrate.analysis.values import Class, Made
 from fsdp_migrate.families.checkpoints import pretrained, state_dict_settings
+from fsdp_migrate.families.checkpoints.state_owners import STATES, in_wrapper
 from fsdp_migrate.families.names import own_wrappers
 from fsdp_migrate.families.names.key_prefixes import PART
 from fsdp_migrate.families.wrapping.gathered import is_gathered
@@ -21,11 +22,6 @@ from fsdp_migrate.planning.prose import sentences
 from fsdp_migrate.syntax.trees import FUNCTIONS
 
 RULE = "FSDP406"
-COPIED = ("state_dict", "strict")  # what load_state_dict takes that assigns no tensors
-LOADED = (
-    "this stops for a sharded model, whose parameters take no plain tensors: load with "
-    "set_model_state_dict(model, state, options=StateDictOptions(full_state_dict=True))"
-)
 
 
 def decide_inner_module(site: Site, study: Study) -> Decision:
@@ -41,9 +37,8 @@ def decide_inner_module(site: Site, study: Study) -> Decision:
             models=found.constructors,
             review=inner_questions.NOT_DONE,
         )
-    states = list(_inner_states(site, study))
-    loads = [method for method in states if _takes_whole_tensors(*method)]
-    taken = len(states) > len(loads) or _is_saved_by_diffusers(site, study)
+    states = any(_inner_states(site, study))
+    taken = states or _is_saved_by_diffusers(site, study)
     if found.certain and taken and not is_gathered(site.node, study, site.module):
         return study.left(
             site,
@@ -76,17 +71,26 @@ def decide_inner_module(site: Site, study: Study) -> Decision:
         return _unwrap_any(site, found.constructors, study)
     models = found.constructors or study.every_constructor
     proposal = study.proposal()
-    proposal.replace(site.module, site.attribute, code("{m}", m=site.subject))
+    either = _same_either_way(site)
+    proposal.replace(site.module, either or site.attribute, code("{m}", m=site.subject))
     saved = [m for m in _methods_inside(site, study) if _is_pretrained(*m)]
     unsure = pretrained.may_be_of_diffusers(models, study)
     said = pretrained.PASSED_OVER if unsure else pretrained.NAMED
     for method, module in saved:
         proposal.mark(module, method, RULE, sentences(said))
-    for method, module in loads:
-        proposal.mark(module, method, RULE, sentences(LOADED))
-    review = ". ".join([said] * bool(saved) + [LOADED] * bool(loads))
-    message = "the model itself"
+    message, review = "the model itself", said if saved else ""
     return study.rewritten(site, RULE, message, proposal, models=models, review=review, marked=True)
+
+
+def _same_either_way(site: Site) -> ast.IfExp | None:
+    """``model.module if distributed else model``, of which the model itself is left."""
+    path = access_path(site.subject)
+    match site.module.table.parents[site.attribute]:
+        case ast.IfExp(test=test, body=one, orelse=other) as either if path is not None:
+            asked = test.operand if isinstance(test, ast.UnaryOp) else test
+            ways = {access_path(way) for way in (one, other) if way is not site.attribute}
+            return either if access_path(asked) is not None and ways == {path} else None
+    return None
 
 
 def _is_saved_by_diffusers(site: Site, study: Study) -> bool:
@@ -159,9 +163,25 @@ def _unwrap_any(site: Site, models: frozenset[Constructor], study: Study) -> Dec
         return study.left(site, RULE, reason, help_, models=models)
     proposal = study.proposal()
     new = code('getattr({m}, "module", {n})', m=site.subject, n=ast.unparse(site.subject))
+    if _is_asked_by_dcp(site, study):
+        new = code("{m}", m=site.subject)
     proposal.replace(site.module, site.attribute, new)
     message = "the model itself, or what another wrapper holds"
     return study.rewritten(site, RULE, message, proposal, models=models)
+
+
+def _is_asked_by_dcp(site: Site, study: Study) -> bool:
+    """Whether torch's ``get_model_state_dict`` asks what the wrapper is taken off for. It leaves
+    DDP's ``module.`` out of the names by itself; ``set_model_state_dict`` does not when rank 0
+    broadcasts (``_load_model_state_dict`` in torch/distributed/checkpoint/state_dict.py)."""
+    method = site.module.table.parents[site.attribute]
+    others = study.models(site.subject, site.module).others
+    return (
+        isinstance(method, ast.Attribute)
+        and method.attr == "state_dict"
+        and all("DistributedDataParallel" in getattr(v, "made_by", "") for v in others)
+        and bool(in_wrapper(site.attribute, site.module, study))
+    )
 
 
 def _own_inner_module(models: frozenset[Constructor], study: Study) -> bool:
@@ -194,22 +214,11 @@ def _inner_states(site: Site, study: Study) -> Iterator[tuple[ast.Attribute, Mod
 
     Also of a name, an attribute, or a function's result that ``model.module`` becomes.
     """
-    for method in _methods_inside(site, study):
-        if _is_state(*method) and not _in_context(*method, study):
-            yield method
-
-
-def _takes_whole_tensors(method: ast.Attribute, module: Module) -> bool:
-    """Whether ``load_state_dict`` copies into the parameters there are: sharded ones stop at what
-    is not sharded, with an error. What other arguments do is not known, as ``assign=True``."""
-    call = module.table.parents[method]
-    if method.attr != "load_state_dict" or not isinstance(call, ast.Call):
-        return False
-    if any(isinstance(around, ast.Try) for around in module.table.ancestors(call)):
-        return False  # which may go on without the state
-    if call.func is not method or any(isinstance(a, ast.Starred) for a in call.args):
-        return False
-    return len(call.args) <= len(COPIED) and all(k.arg in COPIED for k in call.keywords)
+    for method, module in _methods_inside(site, study):
+        if method.attr in STATES and in_wrapper(method.value, module, study):
+            continue  # a site of its own
+        if _is_state(method, module) and not _in_context(method, module, study):
+            yield method, module
 
 
 def _methods_inside(site: Site, study: Study) -> Iterator[tuple[ast.Attribute, Module]]:
