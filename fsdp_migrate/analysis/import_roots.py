@@ -219,6 +219,17 @@ class Roots:
         """Whether two modules are known to run in one program: some module loads both."""
         return not self._programs(first).isdisjoint(self._programs(second))
 
+    def loads(self, module: Module, target: Module) -> bool:
+        """Whether a module loads another, or loads itself by way of others."""
+        importers = self._importers[target]
+        return any(module in self._programs(each) for each in importers)
+
+    def is_imported_bare(self, module: Module) -> bool:
+        """Whether a module is imported by the name that it has in its own directory."""
+        own = module.path.parent
+        steps = (s for m in self._importers[module] for s in self.steps(m) if not s.relative)
+        return any(module in step.loads and step.base == own for step in steps)
+
     def _programs(self, module: Module) -> frozenset[Module]:
         """The modules that load ``module``, itself among them."""
         known = self._loading.get(module)

@@ -17,7 +17,8 @@ Asking = ast.If | ast.IfExp | ast.While
 
 
 def asked_first(attribute: ast.Attribute, module: Module) -> Asking | None:
-    """What asks ``hasattr(model, "module")`` around ``model.module``, if anything does."""
+    """What asks ``hasattr(model, "module")`` around ``model.module``, if anything does; so it is
+    with ``_fsdp_wrapped_module``."""
     path = access_path(attribute.value)
     child: ast.AST = attribute
     for parent in module.table.ancestors(attribute):
@@ -29,16 +30,16 @@ def asked_first(attribute: ast.Attribute, module: Module) -> Asking | None:
             tests = [parent.test]
             if isinstance(parent.test, ast.BoolOp) and isinstance(parent.test.op, ast.And):
                 tests = parent.test.values
-            if path is not None and any(_is_question(test, path) for test in tests):
+            if path is not None and any(_is_question(t, path, attribute.attr) for t in tests):
                 return parent
         child = parent
     return None
 
 
-def _is_question(test: ast.expr, path: str) -> bool:
+def _is_question(test: ast.expr, path: str, name: str) -> bool:
     match test:
-        case ast.Call(func=ast.Name(id="hasattr"), args=[asked, ast.Constant(value="module")]):
-            return access_path(asked) == path
+        case ast.Call(func=ast.Name(id="hasattr"), args=[asked, ast.Constant(value=given)]):
+            return given == name and access_path(asked) == path
     return False
 
 

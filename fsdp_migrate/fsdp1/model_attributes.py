@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 
 from fsdp_migrate.analysis.module import Module
 from fsdp_migrate.analysis.tracing.tracer import Tracer
-from fsdp_migrate.analysis.values import Class, Made, Values, is_open
+from fsdp_migrate.analysis.values import Class, Constant, Made, Values, is_open
 from fsdp_migrate.fsdp1 import api as fsdp1
 from fsdp_migrate.fsdp1 import inner_questions, possible_models
 from fsdp_migrate.fsdp1.construct import Construct, ConstructKind
@@ -184,6 +184,7 @@ STATE_KEYWORDS = {
     "load_state_dict": frozenset({"state_dict", "strict", "assign"}),
 }
 FLAT = "FlatParameter"
+STRATEGY = "sharding_strategy"
 OF_STATE = fsdp1.STATE_METHODS | {fsdp1.FORWARD}
 
 
@@ -209,15 +210,28 @@ def _is_set(name: str, tracer: Tracer) -> bool:
 
 
 def _is_strategy(attribute: ast.Attribute, module: Module, tracer: Tracer) -> bool:
-    """``x.sharding_strategy`` compared with a member of FSDP1's enum."""
+    """``x.sharding_strategy`` compared with a member of FSDP1's enum, unless ``x`` is settings."""
     compared = module.table.parents[attribute]
-    if attribute.attr != "sharding_strategy" or not isinstance(compared, ast.Compare):
+    if attribute.attr != STRATEGY or not isinstance(compared, ast.Compare):
         return False
     return any(
         (fsdp1.canonical(name) or "").startswith("ShardingStrategy.")
         for side in (compared.left, *compared.comparators)
         for name in tracer.project.external(side, module)
-    )
+    ) and not _is_settings(attribute.value, module, tracer)
+
+
+def _is_settings(node: ast.expr, module: Module, tracer: Tracer) -> bool:
+    """Whether a model is made with the strategy of this object: no model is made yet then."""
+    found = {v for v in tracer.evaluate(node, module) if not isinstance(v, Constant)}
+    for where in tracer.project.modules:
+        named = where.table.attributes_by_name.named(STRATEGY) if where.mentions(STRATEGY) else ()
+        for given in named:
+            match where.table.parents[given]:
+                case ast.keyword(arg="sharding_strategy"):
+                    if not found.isdisjoint(tracer.evaluate(given.value, where)):
+                        return True
+    return False
 
 
 def attribute_checks(tracer: Tracer, module: Module) -> Iterator[Site]:

@@ -7,8 +7,7 @@ from dataclasses import replace
 
 from packaging.version import Version
 
-from fsdp_migrate.families.checkpoints import other_wrappers, pretrained
-from fsdp_migrate.families.modules import own_classes, process_groups
+from fsdp_migrate.families.modules import own_classes, process_groups, told_apart
 from fsdp_migrate.families.names import silent_fallbacks
 from fsdp_migrate.families.subclasses import staying_classes, subclass_methods
 from fsdp_migrate.families.wrapping import run_time
@@ -60,13 +59,15 @@ def ask(site: Site, study: Study) -> Decision:
         )
     if site.doubt and (site.construct == STATE_FUNCTION or site.construct.attribute in COMMON):
         return _not_followed(site, rule, study)
+    alike: Decision | None = None
     if is_unsure(site, study):
         rule = study.registry.rule_for(LOOK_ALIKE)
         decision = None
     else:
         decision = run_time.decide_mention(site, study) or staying_classes.decide_use(site, study)
-        decision = decision or _of_look_alikes(site, study)
-        decision = decision or subclass_methods.decide_own_state(site, study)
+        alike = None if decision else _of_look_alikes(site, study)
+        if alike is None:
+            decision = decision or subclass_methods.decide_own_state(site, study)
     if decision is None and (mistake := study.mistake(site)):
         decision = _broken(site, rule, mistake, study)
     if decision is None:
@@ -76,6 +77,8 @@ def ask(site: Site, study: Study) -> Decision:
             raise
         except BaseException as error:  # whatever a rule does wrong, other models go on
             decision = _failed(site, rule, error, study)
+    if alike is not None:
+        decision = told_apart.told_apart(decision, site, study) or alike
     decision = outside_users.said(decision, study)
     decision = _doubted(decision) if site.doubt and site.construct.attribute else decision
     if site.receiver in study.seen.models:
@@ -155,12 +158,10 @@ def _of_look_alikes(site: Site, study: Study) -> Decision | None:
     named = list(dict.fromkeys(others))
     more = [f"{len(named) - NAMED} more"] if len(named) > NAMED else []
     own = not any(map(fsdp1.is_alike, named))  # a class that only has such a method as well
-    if name in STATES and own and other_wrappers.are_told_apart(found, name, study):
+    if name in STATES and told_apart.is_told_by_class(site, study):
         return None
-    if own and _is_a_plain_no_sync(site):
+    if _is_a_plain_no_sync(site):
         return None  # no_sync_of_any enters that of any other model
-    if own and (kept := _kept_for_any(site, study)) is not None:
-        return kept
     has_it = f", where {name} is another" if not all(map(fsdp1.is_alike, named)) else ""
     ends = own and name in fsdp1.ONLY_MODELS and isinstance(site.reference, ast.Attribute)
     ends = ends and not silent_fallbacks.is_passed_over(site.attribute, site.module, study)
@@ -172,19 +173,6 @@ def _of_look_alikes(site: Site, study: Study) -> Decision | None:
         models=constructors,
         quiet=not ends,
     )
-
-
-def _kept_for_any(site: Site, study: Study) -> Decision | None:
-    """The answer for an FSDP model, if it leaves a call as it stands: for any other as well."""
-    call, name = site.node, site.construct.attribute
-    if name != "save_pretrained" or not isinstance(call, ast.Call):
-        return None
-    if not pretrained.is_given_state(call, site.module):
-        return None
-    rule = study.registry.rule_for(site.construct)
-    decision = rule.decide(site, study)
-    changes = any(not isinstance(edit, Mark) for edit in decision.edits)
-    return None if changes or decision.outcome is Outcome.LEFT else decision
 
 
 def _is_a_plain_no_sync(site: Site) -> bool:

@@ -49,14 +49,20 @@ def place(project: Project, edits: Mapping[Module, list[Edit]]) -> Placed:
         return Placed(result, {}, {})
     wanted = {m: {need.function for need in listed} for m, listed in needs.items()}
     all_edits = [edit for listed in edits.values() for edit in listed]
-    homes, unproved = _homes(
-        project, wanted, cache(lambda name: class_identity.is_told_apart(name, project, all_edits))
-    )
-    for module in wanted.keys() - {m for _, users in homes for m in users}:
+    told_apart = cache(lambda name: class_identity.is_told_apart(name, project, all_edits))
+    homes, unproved = _homes(project, wanted, told_apart)
+    without = wanted.keys() - {m for _, users in homes for m in users}
+    for module in sorted(without, key=lambda m: m.display):
         made = support_in_file.define_without_place(module, needs[module], edits[module])
         if made:
             result[module] += made
-            unproved = {key: why for key, why in unproved.items() if key[0] != module.path}
+        elif support_in_file.first_definition(
+            module, needs[module], edits[module]
+        ) and not _meets_itself(project, module, wanted, homes, told_apart):
+            _add(module, homes)
+        else:
+            continue
+        unproved = {key: why for key, why in unproved.items() if key[0] != module.path}
     if unproved:
         return Placed({}, {}, unproved)
     files: dict[Path, list[Support]] = {}
@@ -68,6 +74,11 @@ def place(project: Project, edits: Mapping[Module, list[Edit]]) -> Placed:
         files[path] = [need for module in users for need in needs[module]]
         for module in users:
             source = project.roots.spelled(module, path)
+            if not source:
+                result[module] += support_in_file.import_either_way(
+                    module, needs[module], edits[module], path.stem
+                )
+                continue
             for need in needs[module]:
                 asname = need.local if need.local != need.function else ""
                 result[module].append(Import(module, source, need.function, asname, need.near))
@@ -215,6 +226,42 @@ def _apart(
     return found
 
 
+def _add(module: Module, homes: Homes) -> None:
+    """Make a module one of those that import a file which lies beside it."""
+    beside = next((users for home, users in homes if home == module.path.parent), None)
+    if beside is None:
+        homes.append((module.path.parent, [module]))
+    else:
+        beside.append(module)
+
+
+def _meets_itself(
+    project: Project,
+    module: Module,
+    wanted: Mapping[Module, set[str]],
+    homes: Homes,
+    told_apart: Callable[[str], bool],
+) -> bool:
+    """Whether one program may have two of a class that it tells apart, if a module imports it
+    from a file beside it: as a part of the package, and by its bare name."""
+    roots, home = project.roots, module.path.parent
+    shared = {n for n in library.closure(wanted[module]) if library.is_class(n) and told_apart(n)}
+    if not shared:
+        return False
+    if roots.is_imported_bare(module) or roots.loads(module, module):
+        return True
+    packaged = roots.of(module) - {home}
+    for directory, users in homes:
+        for other in users:
+            if shared.isdisjoint(library.closure(wanted[other])):
+                continue
+            path = directory / f"{library.NAME}.py"
+            same = directory == home and roots.starts(other, path) == packaged
+            if roots.loads(module, other) or (roots.meet(module, other) and not same):
+                return True
+    return False
+
+
 def _taken(
     project: Project, directory: Path, users: list[Module], placed: Mapping[Path, list[Module]]
 ) -> set[str]:
@@ -240,7 +287,8 @@ def _taken(
 
 def _is_bare(project: Project, directory: Path, users: Iterable[Module]) -> bool:
     return any(
-        project.roots.spelled(m, directory / f"{library.NAME}.py") == library.NAME for m in users
+        project.roots.spelled(m, directory / f"{library.NAME}.py") in ("", library.NAME)
+        for m in users
     )
 
 

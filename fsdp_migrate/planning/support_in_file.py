@@ -11,7 +11,8 @@ from fsdp_migrate.planning import support_library as library
 from fsdp_migrate.planning.edits import Code, Define, Edit, Import, ReplaceStatement, Support
 
 LONGEST = 20  # lines of code, docstrings aside, of all that a file defines itself
-LONGEST_WITHOUT_PLACE = 60  # the same, where no support file could be imported
+LONGEST_WITHOUT_PLACE = 60  # the same, where no one import of a support file works
+LINE = 88  # of imports
 
 
 def define(
@@ -57,18 +58,11 @@ def _definitions(
 ) -> list[Edit]:
     """The functions above the file's first definition that stays; nothing where that does not
     do."""
-    gone = {e.node for e in edits if isinstance(e, ReplaceStatement) and not e.codes}
-    staying = (n for n in module.source.tree.body if n not in gone)
-    first = next((n for n in staying if isinstance(n, Define.ABOVE)), None)
-    if first is None or module.source.excerpt is not None:
-        return []
+    first = first_definition(module, needs, edits)
     table = module.table
-    early = any(
-        module.position(table.statement(need.near)) < module.position(first) for need in needs
-    )
     renamed = any(need.local != need.function for need in needs)
     taken = {*table.module.bindings, *(e.local for e in edits if isinstance(e, Import))}
-    if early or renamed or not names.isdisjoint(taken):
+    if first is None or renamed or not names.isdisjoint(taken):
         return []
     result: list[Edit] = []
     for need in library.imports_of(module, names, first):
@@ -87,6 +81,46 @@ def _definitions(
             return []
     plain = [text.replace("{", "{{").replace("}", "}}") for text in library.texts(names)]
     return [*result, *(Define(module, first, Code(text, {})) for text in plain)]
+
+
+def first_definition(
+    module: Module, needs: Sequence[Support], edits: Sequence[Edit]
+) -> ast.stmt | None:
+    """The file's first definition that stays, unless something is needed above it."""
+    if module.source.excerpt is not None:
+        return None
+    gone = {e.node for e in edits if isinstance(e, ReplaceStatement) and not e.codes}
+    staying = (n for n in module.source.tree.body if n not in gone)
+    first = next((n for n in staying if isinstance(n, Define.ABOVE)), None)
+    places = [module.position(module.table.statement(need.near)) for need in needs]
+    return None if first is None or min(places) < module.position(first) else first
+
+
+def import_either_way(
+    module: Module, needs: Sequence[Support], edits: Sequence[Edit], source: str
+) -> list[Edit]:
+    """The import of a support file beside a file that is loaded as a part of its package and by
+    its bare name: where there is no package, a relative import raises ImportError."""
+    first = first_definition(module, needs, edits)
+    assert first is not None
+    spelled = {
+        need.local if need.local == need.function else f"{need.function} as {need.local}"
+        for need in needs
+    }
+    lines = [
+        "try:",
+        *_import_lines(f".{source}", sorted(spelled)),
+        "except ImportError:  # no part of a package",
+        *_import_lines(source, sorted(spelled)),
+    ]
+    return [Define(module, first, Code("\n".join(lines), {}))]
+
+
+def _import_lines(source: str, spelled: Sequence[str]) -> list[str]:
+    line = f"    from {source} import {', '.join(spelled)}"
+    if len(line) <= LINE:
+        return [line]
+    return [f"    from {source} import (", *(f"        {name}," for name in spelled), "    )"]
 
 
 def _is_at_top(alias: ast.AST, module: Module) -> bool:

@@ -19,7 +19,7 @@ from fsdp_migrate.families.names.deletions import drop_assignment
 from fsdp_migrate.fsdp1.site import Site
 from fsdp_migrate.planning.context import Study
 from fsdp_migrate.planning.edits import Code, code
-from fsdp_migrate.planning.model import Decision
+from fsdp_migrate.planning.model import Constructor, Decision
 from fsdp_migrate.planning.proposal import Proposal
 from fsdp_migrate.planning.rule import Finder, Rule
 from fsdp_migrate.planning.shard_plan import DCP
@@ -60,6 +60,10 @@ def _of_fsdp1(site: Site, study: Study) -> Decision:
     problem = "" if is_complete else load.problem or "the optimizer is not passed"
     if not problem and by_setting and not told and not at_run_time:
         problem = setting.problem
+    if not is_complete and load.problem == optimizer_states.NEVER_LOADED:
+        spare = optimizer_states.unread_assignment(site.call, site.module)
+        if spare is not None:
+            return _never_loaded(site, spare, models, study)
     if problem:
         return study.left(
             site,
@@ -123,6 +127,20 @@ def _of_fsdp1(site: Site, study: Study) -> Decision:
     proposal.replace(module, target, new)
     if load.assignment is not None:
         drop_assignment(load.assignment, module, study, proposal)
+    return study.rewritten(site, RULE.code, message, proposal, models=models, review=review)
+
+
+def _never_loaded(
+    site: Site, spare: ast.Assign, models: frozenset[Constructor], study: Study
+) -> Decision:
+    """A conversion that goes: it changed nothing, and FSDP2 has none without a load."""
+    proposal = study.proposal()
+    drop_assignment(spare, site.module, study, proposal)
+    review = (
+        "nothing loaded what FSDP1 made of the state here, so that the optimizer went on without "
+        "it, as it does now: to resume it, call set_optimizer_state_dict(model, optimizer, state)"
+    )
+    message = "removed: its result is never loaded"
     return study.rewritten(site, RULE.code, message, proposal, models=models, review=review)
 
 

@@ -6,6 +6,7 @@ from fsdp_migrate.families.modules import unit_attributes, unseen_models
 from fsdp_migrate.families.modules.inner_modules import decide_inner_module
 from fsdp_migrate.families.modules.inside_wrappers import AMONG, may_be_inside
 from fsdp_migrate.families.modules.process_groups import METHODS, decide_group
+from fsdp_migrate.families.modules.wrapper_questions import decide_wrapper_question
 from fsdp_migrate.families.names.prefix_strings import (
     decide_clean_tensor_name,
     decide_prefix_string,
@@ -51,7 +52,7 @@ def decide(site: Site, study: Study) -> Decision:
     if site.construct in {unit_attributes.CONSTRUCT, unit_attributes.ASKED}:
         return unit_attributes.decide_unit(site, study)
     if site.construct.kind is ConstructKind.STRING:
-        return decide_prefix_string(site, study)
+        return decide_wrapper_question(site, study) or decide_prefix_string(site, study)
     if site.construct.last == "clean_tensor_name":
         return decide_clean_tensor_name(site, study)
     if site.construct.last == "check_is_root":

@@ -2,7 +2,7 @@
 
 import ast
 
-from fsdp_migrate.families.modules import handed_classes
+from fsdp_migrate.families.modules import freed_units, handed_classes
 from fsdp_migrate.families.names import silent_fallbacks
 from fsdp_migrate.families.training_loop.handle_questions import decide_question
 from fsdp_migrate.families.wrapping import chosen_classes
@@ -115,6 +115,8 @@ def decide(site: Site, study: Study) -> Decision:
             quiet=True,
         )
     answered = decide_question(site, study) if site.construct.attribute else None
+    if answered is None and site.construct.attribute and study.constructors:
+        answered = freed_units.decide_freed(site, RULE.code, study)
     if answered is not None:
         return answered
     flat = kind is ConstructKind.MEMBER and named == FLAT and site.receiver is not None

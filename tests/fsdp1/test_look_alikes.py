@@ -387,26 +387,73 @@ EITHER = (
 )
 
 
-@pytest.mark.parametrize("asked", ["model.clip_grad_norm_(1.0)", "save(model.state_dict())"])
+ASKED = {
+    "model.clip_grad_norm_(1.0)": "if isinstance(model, FSDPModule):\n"
+    "        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)\n"
+    "    else:\n        model.clip_grad_norm_(1.0)\n",
+    "norm = model.clip_grad_norm_(1.0, norm_type=2)": "norm = (\n"
+    "        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0, norm_type=2).full_tensor()\n"
+    "        if isinstance(model, FSDPModule)\n"
+    "        else model.clip_grad_norm_(1.0, norm_type=2)\n    )\n",
+    "save(model.state_dict())": "            get_model_state_dict(model, "
+    "options=StateDictOptions(full_state_dict=True))\n"
+    "            if isinstance(model, FSDPModule)\n            else model.state_dict()\n",
+    "if hasattr(model, 'clip_grad_norm_'):\n        model.clip_grad_norm_(1.0)": "        else:\n"
+    "            model.clip_grad_norm_(1.0)\n",
+}
+
+
+@pytest.mark.parametrize("asked", ASKED)
 @pytest.mark.parametrize("other", OTHER_MODELS.values(), ids=OTHER_MODELS)
-def test_a_model_that_either_class_may_make_is_left_with_the_reason(other: str, asked: str) -> None:
-    source = f"{EITHER}    {asked}\n"
+def test_a_model_that_either_class_may_make_is_asked_in_its_own_way(other: str, asked: str) -> None:
+    source = f"import torch\n{EITHER}    {asked}\n"
     result, after = migrate({"example.py": source, "other.py": other})
-    assert {d.outcome for d in result.decisions} == {Outcome.LEFT}
-    assert CODE in {d.code for d in result.decisions}
-    assert unmarked(after["example.py"]) == source
+    assert {d.outcome for d in result.decisions} == {Outcome.REWRITTEN}
+    assert ASKED[asked] in after["example.py"]
     assert after["other.py"] == other
     assert not migrate(after)[0].changes
 
 
-@pytest.mark.parametrize("asked", ["model.clip_grad_norm_(1.0)", "model.summon_full_params()"])
-def test_what_ends_an_fsdp2_program_holds_nothing_back(asked: str) -> None:
+# What no class tells, or is written in more than one place.
+NOT_TOLD = {
+    "compiled": "model = torch.compile(model)\n    model.clip_grad_norm_(1.0)",
+    "a comment in it": "norm = model.clip_grad_norm_(\n        1.0  # at most\n    )",
+    "no path": "[model][0].clip_grad_norm_(1.0)",
+    "another in it": "model.clip_grad_norm_(model.clip_grad_norm_(1.0))",
+}
+
+
+@pytest.mark.parametrize("other", OTHER_MODELS.values(), ids=OTHER_MODELS)
+@pytest.mark.parametrize("asked", NOT_TOLD.values(), ids=NOT_TOLD)
+def test_what_no_one_test_tells_is_left_with_the_reason(other: str, asked: str) -> None:
+    source = f"import torch\n{EITHER}    {asked}\n"
+    result, after = migrate({"example.py": source, "other.py": other})
+    assert CODE in {d.code for d in result.decisions if d.outcome is Outcome.LEFT}
+    assert unmarked(after["example.py"]).endswith(f"    {asked}\n")
+    assert after["other.py"] == other
+    assert not migrate(after)[0].changes
+
+
+def test_the_module_inside_is_not_told_from_the_model() -> None:
+    own = "import torch\n\n\nclass Net(torch.nn.Module):\n    def clip_grad_norm_(self, c): ...\n"
+    source = (
+        f"from other import Net\n{TORCH}\n\ndef train(kind):\n    net = Net()\n"
+        "    model = FSDP(net) if kind else net\n    model.clip_grad_norm_(1.0)\n"
+    )
+    result, after = migrate({"example.py": source, "other.py": own})
+    assert CODE in {d.code for d in result.decisions if d.outcome is Outcome.LEFT}
+    assert "isinstance(" not in after["example.py"]
+
+
+def test_what_ends_an_fsdp2_program_holds_nothing_back() -> None:
     own = OWN_METHODS.replace("no_sync", "summon_full_params")
-    result, after = migrate({"example.py": f"{EITHER}    {asked}\n", "other.py": own})
+    asked = "with model.summon_full_params():\n        print(model)"
+    compiled = f"{EITHER}    model = torch.compile(model)\n    {asked}\n"
+    result, after = migrate({"example.py": f"import torch\n{compiled}", "other.py": own})
     assert "return fully_shard(net)" in after["example.py"]
     (left,) = (d for d in result.decisions if d.outcome is Outcome.LEFT)
     assert left.code == CODE
-    assert after["example.py"].endswith(f"    {asked}\n")
+    assert unmarked(after["example.py"]).endswith(f"    {asked}\n")
     assert "# TODO(fsdp-migrate FSDP105)" in after["example.py"]
 
 
@@ -427,8 +474,8 @@ def test_no_sync_enters_that_of_the_projects_own_class(asked: str, given: str) -
     assert given in after["example.py"]
 
 
-@pytest.mark.parametrize("asked", ["model.no_sync()", "with model.no_sync(kind):\n        net(1)"])
-def test_a_no_sync_of_another_meaning_is_left(asked: str) -> None:
+def test_a_no_sync_of_another_meaning_is_left() -> None:
+    asked = "with model.no_sync(kind):\n        net(1)"
     result, after = migrate({"example.py": f"{EITHER}    {asked}\n", "other.py": OWN_METHODS})
     assert CODE in {d.code for d in result.decisions if d.outcome is Outcome.LEFT}
     assert after["example.py"].endswith(f"    {asked}\n")
@@ -436,7 +483,7 @@ def test_a_no_sync_of_another_meaning_is_left(asked: str) -> None:
 
 def test_what_is_passed_over_without_an_error_holds_its_model_back() -> None:
     asked = "try:\n        model.clip_grad_norm_(1.0)\n    except AttributeError:\n        pass"
-    source = f"{EITHER}    {asked}\n"
+    source = f"import torch\n{EITHER}    model = torch.compile(model)\n    {asked}\n"
     _, after = migrate({"example.py": source, "other.py": OWN_METHODS})
     assert unmarked(after["example.py"]) == source
 
@@ -613,8 +660,20 @@ def test_a_module_of_the_projects_is_called_as_fsdps_is() -> None:
     assert "return model(x)" in after["example.py"]
 
 
-def test_what_is_no_module_may_not_be_callable_and_few_classes_are_named() -> None:
-    result, after = migrate({"example.py": own_classes("ABCDE", "")})
+def test_what_is_no_module_may_not_be_callable() -> None:
+    result, after = migrate({"example.py": own_classes("AB", "")})
+    assert all(d.outcome is Outcome.REWRITTEN for d in result.decisions)
+    called = "return (model if isinstance(model, FSDPModule) else model.forward)(x)"
+    assert called in after["example.py"]
+    assert not migrate(after)[0].changes
+
+
+def test_few_classes_are_named() -> None:
+    compiled = own_classes("ABCDE", "").replace(
+        "    return model.f", "    fast(model)\n    return model.f"
+    )
+    source = f"from torch import compile as fast\n{compiled}"
+    result, after = migrate({"example.py": source})
     assert "return model.forward(x)" in after["example.py"]
     (reason,) = (d.message for d in result.decisions if d.code == CODE)
     assert reason.endswith(

@@ -690,54 +690,135 @@ def test_programs_start_as_before(
         assert set(ours) == {spelled}, path
 
 
-NOT_BOTH = {
-    "a script in a package, of which no import tells how it is started": {
-        "pkg/__init__.py": "",
-        "pkg/a.py": USER + GUARD,
-        "pkg/b.py": "X = 1\n",
-    },
-    "the same beside one that imports from the package by name": {
-        "pkg/__init__.py": "",
-        "pkg/a.py": USER + GUARD,
-        "pkg/b.py": "X = 1\n",
-        "pkg/c.py": f"from pkg.b import X\n{GUARD}",
-    },
-    "a script that is imported as a part of its package": {
-        "pkg/__init__.py": "",
-        "pkg/a.py": USER + GUARD,
-        "main.py": "from pkg.a import whole\n",
-    },
-    "a module that is imported by either name": {
-        "pkg/__init__.py": "",
-        "pkg/a.py": USER,
-        "pkg/b.py": "try:\n    from pkg.a import whole\nexcept ImportError:\n"
-        "    from a import whole\n",
-    },
-    "one that imports by either name itself": {
-        "pkg/__init__.py": "",
-        "pkg/c.py": "X = 1\n",
-        "pkg/a.py": "try:\n    from .c import X\nexcept ImportError:\n"
-        f"    from c import X\n{USER}{GUARD}",
-        "main.py": "from pkg.a import whole\n",
-    },
+BY_BOTH = {
+    "a script in a package, of which no import tells how it is started": Layout(
+        {"pkg/__init__.py": "", "pkg/a.py": USER + GUARD, "pkg/b.py": "X = 1\n"},
+        [script("pkg/a.py"), script("a.py", "pkg"), module("pkg.a")],
+        ["pkg"],
+    ),
+    "the same beside one that imports from the package by name": Layout(
+        {
+            "pkg/__init__.py": "",
+            "pkg/a.py": USER + GUARD,
+            "pkg/b.py": "X = 1\n",
+            "pkg/c.py": f"from pkg.b import X\n{GUARD}",
+        },
+        [script("pkg/a.py"), module("pkg.a"), module("pkg.c")],
+        ["pkg"],
+    ),
+    "a script that is imported as a part of its package": Layout(
+        {
+            "pkg/__init__.py": "",
+            "pkg/a.py": USER + GUARD,
+            "main.py": "from pkg.a import whole\n",
+        },
+        [script("pkg/a.py"), script("main.py")],
+        ["pkg"],
+    ),
+    "a module that is imported by either name": Layout(
+        {
+            "pkg/__init__.py": "",
+            "pkg/a.py": USER,
+            "pkg/b.py": "try:\n    from pkg.a import whole\nexcept ImportError:\n"
+            "    from a import whole\n",
+        },
+        [script("pkg/b.py"), module("pkg.b")],
+        ["pkg"],
+    ),
+    "one that imports by either name itself": Layout(
+        {
+            "pkg/__init__.py": "",
+            "pkg/c.py": "X = 1\n",
+            "pkg/a.py": "try:\n    from .c import X\nexcept ImportError:\n"
+            f"    from c import X\n{USER}{GUARD}",
+            "main.py": "from pkg.a import whole\n",
+        },
+        [script("pkg/a.py"), script("main.py")],
+        ["pkg"],
+    ),
+}
+EITHER = [".fsdp2_support", "fsdp2_support"]
+NO_PLACE = {
+    "pkg/__init__.py": "",
+    "pkg/a.py": f"{HEAD}\n\nmodel = FSDP(object())\nwith FSDP.summon_full_params(model):\n"
+    f"    print(model)\n{GUARD}",
+    "main.py": "from pkg.a import model\n",
 }
 
 
-@pytest.mark.parametrize("tree", NOT_BOTH.values(), ids=NOT_BOTH.keys())
-def test_where_no_import_works_in_every_way_it_is_left(tree: Mapping[str, str]) -> None:
-    result, after = migrate(tree)
-    left = [d for d in result.decisions if d.outcome is Outcome.LEFT]
-    assert [d.message.split(":")[0] for d in left if not d.held] == [engine.UNPROVED[0]]
-    assert len(left) == len(result.decisions)
-    assert not any("fsdp2_support" in text for text in (*after, *after.values()))
+@pytest.mark.parametrize("layout", BY_BOTH.values(), ids=BY_BOTH.keys())
+def test_where_no_one_import_works_in_every_way_there_are_two(
+    layout: Layout, tmp_path: Path, environment: dict[str, str]
+) -> None:
+    write(layout.files, tmp_path)
+    for start in layout.starts:
+        run(start, tmp_path, environment)
+    result, after = migrate(layout.files)
+    assert all(d.outcome is not Outcome.LEFT for d in result.decisions)
+    assert source_of(after["pkg/a.py"]) == EITHER
     again, same = migrate(after)
     assert same == after
     assert not again.problems
-    # Where one more import tells what the name of the package starts from, nothing is left.
+    write(after, tmp_path)
+    for start in layout.starts:
+        run(start, tmp_path, environment)
+
+
+@pytest.mark.parametrize("tree", [layout.files for layout in BY_BOTH.values()], ids=BY_BOTH)
+def test_one_more_import_tells_what_the_name_of_the_package_starts_from(
+    tree: Mapping[str, str],
+) -> None:
     proved = {**tree, "pkg/x.py": "", "pkg/a.py": f"import pkg.x\n{USER}{GUARD}"}
     result, after = migrate(proved)
     assert all(d.outcome is not Outcome.LEFT for d in result.decisions)
     assert source_of(after["pkg/a.py"]) == ["pkg.fsdp2_support"]
+
+
+SETTLED = f"{CONFIG}\n\ndef is_full(s):\n    return s == ShardingStrategy.FULL_SHARD\n"
+LATE_WRAP = f"{HEAD}\n\ndef main(net):\n    return FSDP(net, sharding_strategy=Settings.strategy)\n"
+
+
+@pytest.mark.parametrize(
+    ("more", "is_left"),
+    [
+        ({}, False),
+        # In the package both have one class, and alone the script meets nobody.
+        ({"pkg/check.py": CHECK, "main.py": "import pkg.settings\nimport pkg.check\n"}, False),
+        ({"check.py": CHECK, "main.py": "import pkg.settings\nimport check\n"}, False),
+        # By its bare name, beside the same as a part of the package.
+        ({"pkg/other.py": f"{HEAD}from settings import Settings\n"}, True),
+        # The script loads itself once more.
+        (
+            {
+                "pkg/settings.py": f"try:\n    import pkg.back\nexcept ImportError:\n    pass\n"
+                f"{SETTLED}{GUARD}",
+                "pkg/back.py": "import pkg.settings\n",
+            },
+            True,
+        ),
+    ],
+)
+def test_a_class_that_is_told_apart_is_imported_either_way_where_it_stays_one(
+    more: Mapping[str, str], is_left: bool
+) -> None:
+    """Two copies of one file are no harm where no program has both."""
+    tree = {"pkg/__init__.py": "", "pkg/settings.py": SETTLED + GUARD}
+    tree |= {"main.py": f"from pkg.settings import Settings\n{LATE_WRAP}"}
+    given = {**tree, **more}
+    if "main.py" in more:
+        given["main.py"] = more["main.py"] + tree["main.py"]
+    result, after = migrate(given)
+    assert any(d.outcome is Outcome.LEFT for d in result.decisions) is is_left
+    if not is_left:
+        assert source_of(after["pkg/settings.py"]) == EITHER
+
+
+def test_what_is_needed_above_the_first_definition_is_left() -> None:
+    result, after = migrate(NO_PLACE)
+    left = [d for d in result.decisions if d.outcome is Outcome.LEFT]
+    assert [d.message.split(":")[0] for d in left if not d.held] == [engine.UNPROVED[0]]
+    assert len(left) == len(result.decisions)
+    assert not any("fsdp2_support" in text for text in (*after, *after.values()))
 
 
 SHORT = """
@@ -749,10 +830,10 @@ def whole(net):
 """
 
 
-@pytest.mark.parametrize("name", NOT_BOTH)
+@pytest.mark.parametrize("name", BY_BOTH)
 def test_short_functions_stand_in_a_file_that_can_import_none(name: str) -> None:
     """Also where another file needs the same, and has it from a support file."""
-    tree = {path: text.replace(USE, SHORT) for path, text in NOT_BOTH[name].items()}
+    tree = {path: text.replace(USE, SHORT) for path, text in BY_BOTH[name].files.items()}
     tree["more.py"] = f"from pkg.a import whole\n{HEAD}{SHORT.replace('whole', 'other')}"
     result, after = migrate(tree)
     assert all(d.outcome is not Outcome.LEFT for d in result.decisions)
@@ -849,7 +930,7 @@ def test_a_comparison_anywhere_asks_for_one_file(comparison: str) -> None:
 
 
 def test_why_no_place_is_known_names_what_loads_a_file_by_two_names() -> None:
-    result, _ = migrate(NOT_BOTH["a script that is imported as a part of its package"])
+    result, _ = migrate(NO_PLACE)
     reason = next(d.message for d in result.decisions if not d.held)
     assert reason == (
         f"{engine.UNPROVED[0]}: no import of it works by every name of this file: pkg/a.py is "
@@ -866,30 +947,11 @@ def test_why_no_place_is_known_names_what_loads_a_file_by_two_names() -> None:
 
 
 def test_what_shares_no_class_is_not_held_back_with_what_does() -> None:
-    tree = NOT_BOTH["a script that is imported as a part of its package"]
-    shared = f"from pkg.a import whole\n{USER.replace('whole', 'other')}"
+    tree = NO_PLACE
+    shared = f"from pkg.a import model\n{USER.replace('whole', 'other')}"
     result, _ = migrate({**tree, "lib/__init__.py": "", "lib/b.py": shared})
     outcomes = {d.site.module.path.name: d.outcome for d in result.decisions}
     assert outcomes == {"a.py": Outcome.LEFT, "b.py": Outcome.REVIEW}  # for models of its users
-
-
-def test_a_script_of_a_package_starts_in_both_ways_as_before(
-    tmp_path: Path,
-    environment: dict[str, str],
-    monkeypatch: pytest.MonkeyPatch,
-    capfdbinary: pytest.CaptureFixture[bytes],
-) -> None:
-    """What needs no support module is migrated; what does is left, and nothing breaks."""
-    plain = f"{HEAD}\n\ndef wrapped(net):\n    return FSDP(net)\n{GUARD}"
-    write({"pkg/__init__.py": "", "pkg/a.py": USER + GUARD, "pkg/plain.py": plain}, tmp_path)
-    monkeypatch.chdir(tmp_path)
-    answer = answering(capfdbinary)("rewrite", ".", "--allow-dirty")
-    assert answer.code == 1, answer
-    assert "100 % migrated" not in answer.out
-    assert "fully_shard" in (tmp_path / "pkg/plain.py").read_text()
-    for name in ("a", "plain"):
-        for start in (script(f"pkg/{name}.py"), script(f"{name}.py", "pkg"), module(f"pkg.{name}")):
-            run(start, tmp_path, environment)
 
 
 LIBRARY = "libs/common/tool.py"
@@ -907,17 +969,23 @@ BY_ITS_PACKAGE = "from common.tool import whole\n"
         ("from tool import *\n", "from common import tool\n"),
     ],
 )
-def test_a_library_that_programs_import_by_two_names_is_left(
-    first: str, second: str, head: str, package: bool
+def test_a_library_that_programs_import_by_two_names_has_two_imports(
+    first: str,
+    second: str,
+    head: str,
+    package: bool,
+    tmp_path: Path,
+    environment: dict[str, str],
 ) -> None:
     tree = {LIBRARY: USER, "a/train.py": head + first, "b/train.py": head + second}
     if package:
         tree["libs/common/__init__.py"] = ""
     result, after = migrate(tree)
-    assert {d.outcome for d in result.decisions if d.site.module.path.stem == "tool"} == {
-        Outcome.LEFT
-    }
-    assert not any("fsdp2_support" in text for text in (*after, *after.values()))
+    assert all(d.outcome is not Outcome.LEFT for d in result.decisions)
+    assert source_of(after[LIBRARY]) == EITHER
+    write(after, tmp_path)
+    for name, root in (("a/train.py", "libs/common"), ("b/train.py", "libs")):
+        run(script(name, ".", root), tmp_path, environment)
 
 
 @pytest.mark.parametrize(

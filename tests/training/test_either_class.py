@@ -1,4 +1,4 @@
-"""A sharded model or an object of the project's own class: group, state and gradients of either."""
+"""A sharded model or an object of the project's own: group, state, clip and gradients of either."""
 
 from __future__ import annotations
 
@@ -32,6 +32,11 @@ class OneDevice(nn.Module):
     def state_dict(self):
         return self.net.state_dict()
 
+    def clip_grad_norm_(self, limit):
+        for p in self.parameters():
+            p.grad.clamp_(-limit, limit)
+        return torch.tensor(limit)
+
 
 def build(kind):
     net = nn.Sequential(nn.Linear(6, 4), nn.Tanh(), nn.Linear(4, 2))
@@ -61,6 +66,7 @@ def main(kind):
         loss = model(torch.randn(4, 6)).square().mean()
         loss.backward()
         print("norm", norm(model).item())
+        print("clipped", float(model.clip_grad_norm_(0.05)))
         optimizer.step()
         optimizer.zero_grad()
         print("loss", loss.item())
@@ -77,7 +83,9 @@ main(*sys.argv[1:])
 @pytest.mark.parametrize("kind", ["sharded", "whole"])
 def test_trains_the_same(kind: str, launcher: Launcher, tmp_path: Path) -> None:
     both = written({"train.py": PROGRAM.encode()}, tmp_path)
-    assert "isinstance(model, FSDPModule)" in both.after.read_text()
+    text = both.after.read_text()
+    assert "if isinstance(model, FSDPModule)" in text
+    assert "else model.clip_grad_norm_(0.05)" in text
     before = launcher.script(both.before, kind)
     after = launcher.script(both.after, kind, fsdp1="forbid")
-    assert compare(before, after, tolerance=1e-5) >= 13
+    assert compare(before, after, tolerance=1e-5) >= 19

@@ -16,14 +16,16 @@ from fsdp_migrate.fsdp1.references import enclosing_function
 from fsdp_migrate.fsdp1.site import Site
 from fsdp_migrate.planning.context import Study
 from fsdp_migrate.planning.model import Constructor
-from fsdp_migrate.syntax.expressions import bind_arguments, last_name, names_in
+from fsdp_migrate.syntax.expressions import bind_arguments, given_arguments, last_name, names_in
 from fsdp_migrate.syntax.kinds import method_of, present
+from fsdp_migrate.syntax.trees import FUNCTIONS
 
 NEW_ORDER = ("model", "optim", "optim_state_dict", "is_named_optimizer", "load_directly", "group")
 OLD_ORDER = ("optim_state_dict", "model", "optim", "is_named_optimizer", "load_directly", "group")
 OTHERS_TOO = "a state that was not converted may be loaded in its place"
 TAKEN_BY_OTHERS = "something else than the optimizer loads it"
 NOT_HANDED = "its result is not handed to load_state_dict"
+NEVER_LOADED = "its result is never loaded"
 CHANGED = "what it is made from is changed before it is loaded"
 CHANGING = frozenset({"clear", "pop", "popitem", "update"})
 ARGUMENTS = {
@@ -150,7 +152,7 @@ def _paired(
     path = access_path(target)
     uses = _uses(parent, path, site) if path is not None else []
     if not uses:
-        return Load(model, optimizer, state, problem="its result is never loaded")
+        return Load(model, optimizer, state, problem=NEVER_LOADED)
     if len(uses) != 1:
         return Load(model, optimizer, state, problem="its result is used more than once")
     consumer = table.parents[uses[0]]
@@ -164,6 +166,24 @@ def _paired(
     if _is_changed_between(state, parent, consumer, site):
         return Load(model, optimizer or _receiver(consumer), state, problem=CHANGED)
     return Load(model, optimizer or _receiver(consumer), state, consumer, parent, branch)
+
+
+def unread_assignment(call: ast.Call, module: Module) -> ast.Assign | None:
+    """The statement that gives the result of a conversion to a variable of its function which
+    nothing reads, and does nothing else."""
+    statement = module.table.parents[call]
+    match statement:
+        case ast.Assign(targets=[ast.Name(id=name)]):
+            function = enclosing_function(module, call)
+        case _:
+            return None
+    if not isinstance(function, FUNCTIONS):
+        return None
+    named = (n for n in ast.walk(function) if isinstance(n, ast.Name))
+    read = any(n.id in (name, "locals") and isinstance(n.ctx, ast.Load) for n in named)
+    read = read or any(isinstance(n, (ast.Global, ast.Nonlocal)) for n in ast.walk(function))
+    plain = all(access_path(given) is not None for given in given_arguments(call))
+    return statement if plain and not read else None
 
 
 def _is_changed_between(

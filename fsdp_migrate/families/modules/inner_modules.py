@@ -29,6 +29,7 @@ def decide_inner_module(site: Site, study: Study) -> Decision:
     around = {c for c in study.constructors.values() if c.keeps_class}
     asking = inner_questions.asked_first(site.attribute, site.module)
     skips = asking is not None and not inner_questions.has_other_way(asking, site.attribute)
+    skips = skips and site.attribute.attr != PART  # FSDP2's class is asked for then
     if skips and found.constructors and around.isdisjoint(found.constructors):
         return study.kept_as_is(
             site,
@@ -105,6 +106,8 @@ def _of_recursion(site: Site, models: frozenset[Constructor], study: Study) -> D
     """``return unwrap(m.module)`` in ``unwrap``, under no test of classes: it would not end."""
     if inner_questions.asked_first(site.attribute, site.module) or _may_fail(site):
         message = "kept: an FSDP2 model has no inner module, which is asked first"
+        if site.attribute.attr == PART:
+            return study.kept_as_is(site, RULE, message, models=models)
         return study.rewritten(site, RULE, message, models=models)
     reason = (
         "an FSDP2 model has no inner module, and taking wrappers off by recursion would not end"

@@ -91,7 +91,7 @@ def decide_prefix_string(site: Site, study: Study) -> Decision:
         return (
             study.kept_as_is(site, RULE, message, models=models)
             if models
-            else _no_models(site, study)
+            else no_models(site, study)
         )
     name = key_prefixes.asked_name(site.string, site.module)
     name = name or key_prefixes.changed_name(site.string, site.module)
@@ -127,7 +127,7 @@ def _for_names_with_it(site: Site, study: Study) -> Decision:
     """What is done for names that have the part, and for no others: FSDP1's files keep it."""
     models = study.every_constructor
     if not models:
-        return _no_models(site, study)
+        return no_models(site, study)
     decision = study.kept_as_is(
         site,
         RULE,
@@ -174,7 +174,7 @@ def _removed(removal: key_prefixes.Removal, site: Site, study: Study) -> Decisio
     """Code that takes FSDP1's part out of names: it goes where all of them are a model's."""
     models = study.every_constructor
     if not models:
-        return _no_models(site, study)
+        return no_models(site, study)
     if not all(model_names.is_models(name, site.module, study) for name in removal.names):
         message = "kept: names that come from elsewhere may have it"
         return study.kept_as_is(site, RULE, message, models=models)
@@ -190,7 +190,7 @@ def _removed(removal: key_prefixes.Removal, site: Site, study: Study) -> Decisio
     return study.rewritten(site, RULE, "names are clean", proposal, models=models)
 
 
-def _no_models(site: Site, study: Study) -> Decision:
+def no_models(site: Site, study: Study) -> Decision:
     """Code that does no harm to names without the part: there is nothing to say about it."""
     left = study.left(site, RULE, study.no_models, "drop it when none is FSDP1's any more")
     return replace(left, edits=(), cause=Cause.KEPT)
