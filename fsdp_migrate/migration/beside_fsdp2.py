@@ -13,7 +13,7 @@ from dataclasses import replace
 from fsdp_migrate.analysis.module import Module
 from fsdp_migrate.analysis.values import Unknown, Value
 from fsdp_migrate.planning.context import Study
-from fsdp_migrate.planning.edits import Mark
+from fsdp_migrate.planning.edits import Edit, Mark, ReplaceExpression
 from fsdp_migrate.planning.model import Decision
 from fsdp_migrate.planning.outcome import Outcome
 from fsdp_migrate.planning.prose import sentences
@@ -31,11 +31,17 @@ def said(decision: Decision, study: Study) -> Decision:
     if decision.outcome is Outcome.LEFT or site.construct.attribute not in STATES:
         return decision
     edits = [e for e in decision.edits if not isinstance(e, Mark)]
-    if site.receiver is None or not edits or not _may_be_fsdp2s(decision, study):
+    if not edits or any(map(_is_of_parts, edits)) or not _may_be_fsdp2s(decision, study):
         return decision
     help_ = sentences(decision.help, REVIEW) if decision.help else REVIEW
     mark = Mark(site.module, site.node, decision.code, sentences(help_))
     return replace(decision, outcome=Outcome.REVIEW, help=help_, edits=(*edits, mark))
+
+
+def _is_of_parts(edit: Edit) -> bool:
+    """Whether an edit writes what gives or takes a sharded state, as ``state_dict()`` does."""
+    text = edit.code.preview() if isinstance(edit, ReplaceExpression) else ""
+    return "et_model_state_dict(" in text and "options=" not in text
 
 
 def _may_be_fsdp2s(decision: Decision, study: Study) -> bool:

@@ -12,7 +12,7 @@ import torch
 import torch.distributed as dist
 from torch import nn
 from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
-from torch.distributed.fsdp import fully_shard
+from torch.distributed.fsdp import StateDictType, fully_shard
 
 
 """
@@ -94,8 +94,12 @@ def test_a_state_that_may_be_of_either_is_marked(source: str) -> None:
         "def run(net):\n    for block in net.blocks:\n        fully_shard(block)\n"
         "    other = nn.Linear(4, 4)\n    model = FSDP(other)\n"
         "    torch.save(model.state_dict(), 'model.pt')\n",
+        WRITTEN.format(asked="torch.save(model.state_dict(), 'model.pt')").replace(
+            "FSDP(net)",
+            "FSDP(net)\n        FSDP.set_state_dict_type(model, StateDictType.SHARDED_STATE_DICT)",
+        ),
     ],
-    ids=["the flag is asked", "a type", "another model", "parts of another"],
+    ids=["the flag is asked", "a type", "another model", "parts of another", "sharded"],
 )
 def test_a_state_of_fsdp1s_models_alone_is_not(source: str) -> None:
     result, _ = migrate({"example.py": HEAD + source})
