@@ -138,7 +138,7 @@ class Suspects:
         said = guards.TEXT.search(ending.says)
         if said is None:
             return
-        places = list(_frames(ending)) or self._guards(said[1], said[2])  # none for SystemExit
+        places = list(_frames(ending)) or self._guards(said[1], said[2])  # none where it left
         for file, line in reversed(places):
             old = self._old_lines(file, line)
             if old is None:
@@ -153,12 +153,11 @@ class Suspects:
         """Where the guards stand that give a reason."""
         named = {site.file for site in self.left if site.code == code}
         return [
-            (file, node.lineno)
+            (file, guard.statement.lineno)
             for file in sorted(named)
             if file.endswith(".py")
-            for node in ast.walk(ast.parse("\n".join(_lines(self.after / file))))
-            if isinstance(node, ast.Raise)
-            if (guard := guards.read(node)) is not None and guard.reason == reason
+            for guard in guards.within(ast.parse("\n".join(_lines(self.after / file))))
+            if guard.always and guard.reason == reason
         ]
 
     def _by_what_is_left(self, ending: Ending) -> Iterator[Suspect]:

@@ -16,7 +16,7 @@ from fsdp_migrate.fsdp1 import model_values
 from fsdp_migrate.fsdp1.construct import Construct
 from fsdp_migrate.fsdp1.model_attributes import STATE_FUNCTION
 from fsdp_migrate.fsdp1.site import Site
-from fsdp_migrate.migration import outside_users
+from fsdp_migrate.migration import beside_fsdp2, outside_users
 from fsdp_migrate.migration.finding import is_unsure
 from fsdp_migrate.planning import branches, pages
 from fsdp_migrate.planning.context import Failure, Study
@@ -80,6 +80,7 @@ def ask(site: Site, study: Study) -> Decision:
     if alike is not None:
         decision = told_apart.told_apart(decision, site, study) or alike
     decision = outside_users.said(decision, study)
+    decision = beside_fsdp2.said(decision, study)
     decision = _doubted(decision) if site.doubt and site.construct.attribute else decision
     if site.receiver in study.seen.models:
         what = f"`{ast.unparse(site.subject)}` is an FSDP model"

@@ -1,4 +1,6 @@
-"""Which error a guard raises: one that nothing in the project may catch."""
+"""How a guard stops the program: by an error that nothing in the project may catch, or, where
+each may be caught or stop only a thread, by leaving the process.
+"""
 
 from __future__ import annotations
 
@@ -10,6 +12,7 @@ from fsdp_migrate.analysis.module import Module
 from fsdp_migrate.migration.guard_place import DEFINITIONS, Nowhere
 from fsdp_migrate.planning.context import Study
 from fsdp_migrate.syntax.expressions import last_name
+from fsdp_migrate.syntax.guards import EXIT
 from fsdp_migrate.syntax.name_table import NameTable
 from fsdp_migrate.syntax.scopes import Kind
 from fsdp_migrate.syntax.type_expressions import is_type
@@ -146,20 +149,14 @@ def _is_false(node: ast.Return) -> bool:
 
 def stopping_error(module: Module, statement: ast.AST, study: Study) -> str:
     """The error that a guard raises at a place so that the program stops: the first one that
-    nothing in the project may catch.
-
-    Raises:
-        Nowhere: each may be caught, or stop only a thread.
-    """
-    problems: list[Nowhere] = []
+    nothing in the project may catch, or else ``EXIT``, which is none."""
     for catching in study.cache(_catching):
         try:
             _check(module, statement, study, catching)
-        except Nowhere as problem:
-            problems.append(problem)
-        else:
-            return catching.error
-    raise problems[0]
+        except Nowhere:
+            continue
+        return catching.error
+    return EXIT
 
 
 def _catching(study: Study) -> list[Catching]:

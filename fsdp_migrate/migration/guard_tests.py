@@ -26,6 +26,21 @@ from fsdp_migrate.syntax.scopes import Kind, Scope
 from fsdp_migrate.syntax.trees import block_of
 
 TENSOR = "torch.distributed.tensor"
+# What modules have, and neither tensors nor optimizers.
+OF_MODULES = frozenset(
+    {
+        "children",
+        "clip_grad_norm_",
+        "generate",
+        "modules",
+        "named_children",
+        "named_modules",
+        "named_parameters",
+        "no_sync",
+        "parameters",
+        "save_pretrained",
+    }
+)
 OF_OPTIMIZERS = frozenset({own_states.SAVE, own_states.LOAD})
 OPPOSITES: dict[type[ast.cmpop], type[ast.cmpop]] = {
     ast.Eq: ast.NotEq,
@@ -48,6 +63,11 @@ def test_of(
         subject, source, name = told
         sharded = proposal.name(site.module, source, name, statement)
         return code(f"isinstance({{m}}, {sharded})", m=subject)
+    model = _asked_of_modules(site, study)
+    if model is not None:
+        sharded = proposal.name(site.module, PACKAGE, "FSDPModule", statement)
+        inside = 'getattr({m}, "modules", list)()'
+        return code(f"any(isinstance(m, {sharded}) for m in {inside})", m=model)
     return _flag(decision, statement, study)
 
 
@@ -68,6 +88,17 @@ def _told_by(site: Site, study: Study) -> tuple[ast.expr, str, str] | None:
     if compiled_models.may_be_compiled(found.constructors, study):
         return None
     return subject, PACKAGE, "FSDPModule"
+
+
+def _asked_of_modules(site: Site, study: Study) -> ast.expr | None:
+    """What a site is of, where that is a module, or an object in its place that has the same
+    method, and may be another one than the sharded models: what is inside of it tells, also where
+    that is compiled, or sharded in parts alone."""
+    subject, asked = site.receiver, site.construct.attribute
+    if subject is None or asked not in OF_MODULES or not guard_place.is_plain(subject):
+        return None
+    found = study.models(subject, site.module)
+    return subject if found.constructors and found.others else None
 
 
 def _flag(decision: Decision, statement: ast.stmt, study: Study) -> Code | None:

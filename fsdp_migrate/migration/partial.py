@@ -1,7 +1,7 @@
 """Where a program can be stopped at a site that is left and would go quietly wrong.
 
 A guard raises where the site would run, and nowhere else; nothing in the project catches what it
-raises. Where that cannot be had, the site's model stays FSDP1.
+raises, or it leaves the process. Where that cannot be had, the site's model stays FSDP1.
 """
 
 from __future__ import annotations
@@ -82,13 +82,16 @@ def _edits(
         sentences(decision.message, decision.help),
     )
     mark = Mark(module, statement, decision.code, sentence)
-    text = guards.text(decision.code, decision.message, error)
+    proposal = study.proposal()
+    modules: dict[str, str] = {}
+    if error == guards.EXIT:
+        modules = {n: proposal.module_name(module, n, n, statement) for n in ("os", "sys")}
+    text = guards.text(decision.code, decision.message, error, **modules)
     parent = module.table.parents[statement]
     on_one_line = isinstance(parent, ast.stmt) and parent.lineno == statement.lineno
     if on_one_line:  # the marker's place is in the block that the line becomes
         text = f"{mark.comment}\n{text}"
     raises = code("{r}", r=text)
-    proposal = study.proposal()
     conditions = [*place.conditions]
     if (test := guard_tests.test_of(decision, statement, study, proposal)) is not None:
         conditions.append(test)

@@ -26,8 +26,10 @@ BY_HAND = (
     "return a tuple or a dict, or register it with torch.export.register_dataclass once it can be "
     "made again from its fields, or raise the target to torch 2.12"
 )
-
-
+CAST = (
+    "cast them to param_dtype where it is made, or hand over a tuple or a dict, or raise the "
+    f"target to torch {dataclass_nodes.INPUTS}"
+)
 FILLED = (
     "a unit fills what it is given here, and fully_shard gives it a copy of a list or dictionary "
     "where a gradient is recorded or inputs are cast, which nobody sees: return it, or hand over "
@@ -46,20 +48,23 @@ def decide(site: Site, study: Study) -> Decision:
     name = found[0].cls.node.name
     reason = dataclass_registration.registration_problem(found[0], study)
     if reason:
-        blind = (
-            f"fully_shard before torch {dataclass_nodes.OUTPUTS} finds no outputs in {name}, so "
-            + (
-                "that nothing may train"
-                if found[0].of_unit
-                else "that the root only trains if outputs of a unit require gradients"
+        untold = f"and it is not registered as a pytree node here: {reason}"
+        if not found[0].is_output:
+            uncast = f"fully_shard before torch {dataclass_nodes.INPUTS} casts no inputs in {name}"
+            review = f"{uncast}, {untold}: {CAST}"
+            return study.kept_as_is(
+                site, RULE.code, f"kept: inputs in {name}", models=models, review=review
             )
-            if found[0].is_output
-            else f"fully_shard before torch {dataclass_nodes.INPUTS} casts no inputs in {name}"
+        nothing = (
+            "that nothing may train"
+            if found[0].of_unit
+            else "that the root only trains if outputs of a unit require gradients"
         )
         return study.left(
             site,
             RULE.code,
-            f"{blind}, and it is not registered as a pytree node here: {reason}",
+            f"fully_shard before torch {dataclass_nodes.OUTPUTS} finds no outputs in {name}, so "
+            f"{nothing}, {untold}",
             BY_HAND,
             models=models,
             quiet=found[0].of_unit,

@@ -306,3 +306,17 @@ def test_other_functions_out_of_a_table(table: str) -> None:
     source = FUNCTIONS.format(table=table)
     _, migrated = migrate({"training.py": source})
     assert 'torch.save(model.state_dict(), "model.pt")' in migrated["training.py"]
+
+
+def test_a_class_bound_without_a_module_shards_nothing_that_is_written() -> None:
+    """The arguments of FSDP1 are bound in one file, and its model is made elsewhere."""
+    build = (
+        "from functools import partial\n\nfrom somelib import check\n"
+        "from torch.distributed.fsdp import FullyShardedDataParallel as FSDP\n\n\n"
+        "def run(net):\n    check(net, decoration=partial(FSDP, use_orig_params=True))\n"
+    )
+    training = UNKNOWN.format(asked="pass", settings="")
+    asked = "return [p.numel() for p in model.parameters()]"
+    other = ELSEWHERE.format(made="engine", asked=asked)
+    result, _ = migrate({"build.py": build, "training.py": training, "other.py": other})
+    assert not result.problems

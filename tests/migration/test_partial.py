@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
+import textwrap
 from pathlib import Path
 
 import pytest
@@ -15,7 +16,7 @@ from fsdp_migrate.planning.result import Result
 from fsdp_migrate.planning.rule import Example
 from fsdp_migrate.report import summary
 from fsdp_migrate.rewriting import check
-from fsdp_migrate.syntax import guards
+from fsdp_migrate.syntax import guards, name_table_builder
 from tests.helpers.commandline import Command, answering
 from tests.helpers.migrating import REGISTRY, migrate, without_support
 
@@ -346,6 +347,22 @@ NOWHERE = {
         "    match rank:\n        case 0 if FSDP.state_dict(model):\n            return 1\n"
     ),
     "a chain of comparisons": "    return 0 < rank < len(FSDP.state_dict(model))\n",
+}
+
+
+@pytest.mark.parametrize("where", NOWHERE)
+def test_where_no_guard_can_stand_the_model_stays(where: str) -> None:
+    source = HEAD + "def save(net, rank):\n    model = FSDP(net)\n" + NOWHERE[where]
+    _, plain = migrate({"example.py": source})
+    result, text = partially(source)
+    assert text == plain["example.py"]
+    assert "NotImplementedError" not in text
+    assert "model = FSDP(net)" in text
+    assert any(d.guard.problem for d in result.decisions)
+
+
+EXITS = "    os._exit(1)\n"
+CAUGHT = {
     "a try that catches everything": (
         "    try:\n        return FSDP.state_dict(model)\n    except:\n        return None\n"
     ),
@@ -362,15 +379,24 @@ NOWHERE = {
 }
 
 
-@pytest.mark.parametrize("where", NOWHERE)
-def test_where_no_guard_can_stand_the_model_stays(where: str) -> None:
-    source = HEAD + "def save(net, rank):\n    model = FSDP(net)\n" + NOWHERE[where]
-    _, plain = migrate({"example.py": source})
+def _leaves_the_process(text: str) -> None:
+    """What is left is behind a guard that no handler and no thread makes go on."""
+    assert "model = fully_shard(net)" in text
+    assert EXITS in text
+    assert f'"fsdp-migrate FSDP499: {REASON}"' in text
+    assert "file=sys.stderr" in text
+    imported = {
+        a.name for n in ast.walk(ast.parse(text)) if isinstance(n, ast.Import) for a in n.names
+    }
+    assert {"os", "sys"} <= imported
+
+
+@pytest.mark.parametrize("where", CAUGHT)
+def test_where_every_error_is_caught_a_guard_leaves_the_process(where: str) -> None:
+    source = HEAD + "def save(net, rank):\n    model = FSDP(net)\n" + CAUGHT[where]
     result, text = partially(source)
-    assert text == plain["example.py"]
-    assert "NotImplementedError" not in text
-    assert "model = FSDP(net)" in text
-    assert any(d.guard.problem for d in result.decisions)
+    _leaves_the_process(text)
+    assert not any(d.guard.problem for d in result.decisions)
 
 
 SAFE = """\
@@ -442,13 +468,12 @@ SAVE = "def save(net):\n    model = FSDP(net)\n    return FSDP.state_dict(model)
         "a table of functions",
     ],
 )
-def test_an_error_that_stops_nothing_is_no_guard(caller: str) -> None:
+def test_where_an_error_stops_nothing_a_guard_leaves_the_process(caller: str) -> None:
     _, text = partially(HEAD + SAVE + "\n\n" + caller)
-    assert "model = FSDP(net)" in text
-    assert "raise " not in text.replace("        raise\n", "")
+    _leaves_the_process(text)
     other = "from example import save\n\n" + caller
     _, text = partially(HEAD + SAVE, other=other)
-    assert "model = FSDP(net)" in text
+    _leaves_the_process(text)
 
 
 @pytest.mark.parametrize(
@@ -607,10 +632,17 @@ def test_without_its_guard_a_site_is_decided_again() -> None:
         "raise RuntimeError('fsdp-migrate FSDP101: no')",
         "if x:\n    raise NotImplementedError('fsdp-migrate FSDP101: no')\nelse:\n    pass",
         "if x:\n    print(1)\n    raise NotImplementedError('fsdp-migrate FSDP101: no')",
+        "os._exit(1)",
+        "print('fsdp-migrate FSDP101: no')",
+        "print('fsdp-migrate FSDP101: no')\nraise NotImplementedError",
+        "print('FSDP101: no')\nos._exit(1)",
+        "print('fsdp-migrate FSDP101: no')\nf()\nos._exit(1)",
+        "if x:\n    f()\n    print('fsdp-migrate FSDP101: no')\n    os._exit(1)",
     ],
 )
 def test_what_only_looks_like_a_guard(text: str) -> None:
-    assert guards.read(ast.parse(text).body[0]) is None
+    tree = ast.parse(text)
+    assert not any(guard.statement in tree.body for guard in guards.within(tree))
 
 
 BEFORE_A_FLAG = """\
@@ -763,6 +795,35 @@ def train(net):
 """
 
 
+OWN = """\
+class Shim:
+    def __init__(self, net):
+        self.net = net
+
+    def save_pretrained(self, folder):
+        torch.save(self.net, folder)
+
+
+def save(model, folder):
+    model.save_pretrained(folder)
+
+
+def run(net, folder, other):
+    model = {made}
+    save(model, folder)
+    save(Shim(net), folder)
+    save({other}, folder)
+"""
+
+
+@pytest.mark.parametrize("made", ["FSDP(net)", "torch.compile(FSDP(net))"])
+@pytest.mark.parametrize("other", ["other.module", "other"])
+def test_what_only_modules_have_is_asked_of_what_is_inside(made: str, other: str) -> None:
+    _, after = partially(HEAD + OWN.format(made=made, other=other))
+    asked = 'if any(isinstance(m, FSDPModule) for m in getattr(model, "modules", list)()):\n'
+    assert f"{asked}        raise NotImplementedError(" in after
+
+
 @pytest.mark.parametrize("given", [EARLY, GROUPS], ids=["sharded later", "an optimizer"])
 def test_what_is_no_model_is_not_asked_whether_it_is_sharded(given: str) -> None:
     """No part of a model that is sharded later is, nor is an optimizer: the guard never raised."""
@@ -771,11 +832,16 @@ def test_what_is_no_model_is_not_asked_whether_it_is_sharded(given: str) -> None
     assert "isinstance" not in after
 
 
-def test_what_is_said_of_a_guard_is_read_again() -> None:
-    statement = ast.parse(guards.text("FSDP101", 'it\'s a "quote"\\', "SystemExit")).body[0]
-    found = guards.read(statement)
-    assert found is not None
-    assert (found.code, found.reason) == ("FSDP101", 'it\'s a "quote"\\')
+@pytest.mark.parametrize("error", [*sorted(guards.ERRORS), guards.EXIT])
+@pytest.mark.parametrize("reason", ['it\'s a "quote"\\', "many words " * 20 + "in lines"])
+@pytest.mark.parametrize("under", ["", "if model:\n"])
+def test_what_is_said_of_a_guard_is_read_again(error: str, reason: str, under: str) -> None:
+    text = guards.text("FSDP101", reason, error)
+    text = under + textwrap.indent(text, "    ") if under else text
+    tree = ast.parse(text)
+    found = [guard for guard in guards.within(tree) if guard.statement is tree.body[-1]]
+    assert [(g.code, g.reason, g.always) for g in found] == [("FSDP101", reason, not under)]
+    assert list(guards.of(name_table_builder.build(tree))) == [tree.body[-1]]
 
 
 def test_line_ends_and_tabs_stay() -> None:
@@ -948,7 +1014,8 @@ def test_examples_are_migrated_as_far_or_further(
     assert not result.problems
     assert summary(result).coverage >= summary(plain).coverage
     stands = any(d.guarded for d in result.decisions)
-    raised = re.compile(r"raise (NotImplementedError|SystemExit)\(\s*\"fsdp-migrate ")
+    stopped = r"(raise NotImplementedError|raise SystemExit|print)\(\s*\"fsdp-migrate "
+    raised = re.compile(stopped)
     assert stands == any(map(raised.search, without_support(after).values()))
     if not stands:
         assert after == wanted

@@ -74,6 +74,29 @@ def test_without_the_guard_it_would_save_something_else(
     assert "DTensor" in after.output[0], "the reason that the model was held back"
 
 
+SWALLOWED = SOURCE.replace(
+    "            save(model, step)\n",
+    "            try:\n                save(model, step)\n"
+    "            except BaseException as error:\n                print(error, flush=True)\n",
+)
+
+
+def test_what_catches_every_error_does_not_go_on(launcher: Launcher, tmp_path: Path) -> None:
+    """The guard leaves the process, and says why."""
+    result, after = migrate({"train.py": SWALLOWED}, Options(partial=True))
+    assert not result.problems
+    script = lay(tmp_path / "a", after["train.py"])
+    stopped = launcher.script(script, "--save-at", "2", fails=True)
+    assert all(stopped.codes)
+    assert not stopped.timed_out
+    assert all("fsdp-migrate FSDP499: FSDP.state_dict is" in said for said in stopped.errors)
+    assert not any("saved" in text for text in stopped.output)
+    assert len(stopped.numbers("step 2")) == 1
+    assert not stopped.numbers("step 3")
+    before = launcher.script(lay(tmp_path / "b", SWALLOWED), fsdp1="allow")
+    assert compare(before, launcher.script(script)) >= 16
+
+
 EITHER = """
 import sys
 

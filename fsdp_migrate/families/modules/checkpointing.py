@@ -181,7 +181,7 @@ def may_run_twice(models: frozenset[Constructor], study: Study) -> bool:
         return True
     if not all(_has_backward_of_its_own(c, m) for c, m in trained):
         return True
-    made = [contents(model.wrapped, model.module, study) for model in models]
+    made = [contents(w.wrapped, w.module, study) for model in models for w in model.wraps]
     return any(_runs_a_part_twice(cls.node) for each in made for cls in each.classes)
 
 

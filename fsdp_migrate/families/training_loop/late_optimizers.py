@@ -245,7 +245,8 @@ def may_follow(first: ast.stmt, then: ast.stmt, module: Module) -> bool:
                 later = later and block.index(current) <= block.index(beside)
                 if later or parent in table.scopes:
                     return later
-            if any(_leaves(s) for s in block[block.index(current) + 1 :]):
+            known = guards.of(table)
+            if any(_leaves(s) and s not in known for s in block[block.index(current) + 1 :]):
                 return False
         if isinstance(parent, (ast.For, ast.AsyncFor, ast.While)) and parent in around:
             return True
@@ -258,7 +259,7 @@ def may_follow(first: ast.stmt, then: ast.stmt, module: Module) -> bool:
 def _leaves(statement: ast.stmt) -> bool:
     if isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Call):
         return last_name(statement.value.func) in {"exit", "_exit", "quit"}
-    return isinstance(statement, (ast.Return, ast.Raise)) and guards.read(statement) is None
+    return isinstance(statement, (ast.Return, ast.Raise))
 
 
 def _beside(first: ast.stmt, built: ast.stmt, runs: Iterable[ast.stmt], module: Module) -> ast.stmt:

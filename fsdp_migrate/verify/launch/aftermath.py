@@ -17,7 +17,7 @@ _TAIL = 12
 _POLL_S = 0.2
 _FRAME = re.compile(r'^\s*File "(?P<file>[^"]+)", line (?P<line>\d+),? in (?P<function>.+)$')
 _INSTALLED = re.compile(r"((?:^|[\"' ]))/[^\"'\n]*?/(?:site|dist)-packages/", re.MULTILINE)
-_GUARD = re.compile(r"^fsdp-migrate FSDP\d{3}: ", re.MULTILINE)  # which left by SystemExit
+_GUARD = re.compile(r"^fsdp-migrate FSDP\d{3}: ", re.MULTILINE)  # which left without a traceback
 _NO_TORCH = re.compile(r"No module named '?torch\b")
 _SIGNALS = {6: "SIGABRT", 9: "SIGKILL (out of memory?)", 11: "SIGSEGV", 15: "SIGTERM"}
 
