@@ -8,6 +8,7 @@ from packaging.version import Version
 from fsdp_migrate.analysis.flow import access_path
 from fsdp_migrate.analysis.module import Module
 from fsdp_migrate.families.parameters import whole_reads
+from fsdp_migrate.families.parameters.elements import parameter_names
 from fsdp_migrate.families.training_loop.gathered_roots import may_stay_gathered, reshard_line
 from fsdp_migrate.families.training_loop.training_before import only_model_was_trained
 from fsdp_migrate.families.wrapping import gathered
@@ -99,8 +100,8 @@ def _without_context(
         proposal.unwrap(site.module, block, block.items.index(item))
         message = "context removed: the load is of sharded parameters"
         return study.rewritten(site, RULE.code, message, proposal, models=models)
-    if "recurse" in flags:  # parameters of other units stay this rank's part
-        return None
+    if "recurse" in flags or _is_read_elsewhere(block, model, site, study):
+        return None  # parameters of other units stay this rank's part
     written = flags.get("writeback")
     gradients = "with_grads" in flags and _is(True, flags["with_grads"], site, study)
     read = {"writeback", "with_grads"} if gradients else {"writeback"}
@@ -143,6 +144,22 @@ def _without_context(
         proposal.insert_before(site.module, block, line)
     proposal.unwrap(site.module, block, block.items.index(item))
     return study.rewritten(site, RULE.code, message, proposal, models=models)
+
+
+def _is_read_elsewhere(block: ast.With, model: ast.expr, site: Site, study: Study) -> bool:
+    """Whether a block has parameters by more than what its one loop goes over: what it reads of
+    ``model.head.weight`` is whole there, and this rank's part without the context."""
+    found: set[ast.AST] = set()
+    spelled, constructors = ast.unparse(model), study.models(model, site.module).constructors
+    for node in (n for part in block.body for n in ast.walk(part)):
+        if not isinstance(node, (ast.Name, ast.Attribute)) or not isinstance(node.ctx, ast.Load):
+            continue
+        if isinstance(node, ast.Attribute) and node.attr in study.cache(parameter_names):
+            return True
+        same = ast.unparse(node) == spelled
+        if same or study.models(node, site.module).constructors & constructors:
+            found.add(node)
+    return sum(site.module.table.parents[node] not in found for node in found) > 1
 
 
 TRAINED = (

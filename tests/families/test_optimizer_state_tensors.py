@@ -108,6 +108,23 @@ COUNTS = {
     ),
     "of the first": 'print(next(iter(optimizer.state.values()))["exp_avg"].nbytes)',
     "of a list": 'first = list(optimizer.state.values())[0]\nprint(first["exp_avg"].numel())',
+    "of an entry": (
+        'saved = {"step": 1, "optim": optimizer.state_dict()}\n'
+        'print([s["exp_avg"].numel() for s in saved["optim"]["state"].values()])'
+    ),
+    "of an entry that is put there": (
+        'saved = {}\nsaved["optim"] = optimizer.state_dict()\n'
+        'print([s["exp_avg"].numel() for s in saved["optim"]["state"].values()])'
+    ),
+    "of an entry of an entry": (
+        'saved = {}\nfor name in ("a", "b"):\n'
+        '    saved[name] = {"net": model.state_dict(), "optim": optimizer.state_dict()}\n'
+        'print([s["exp_avg"].numel() for s in saved["a"]["optim"]["state"].values()])'
+    ),
+    "of one of two": (
+        "step, moments = 1, optimizer.state_dict()\n"
+        'print([s["exp_avg"].numel() for s in moments["state"].values()])'
+    ),
     "in a vector": f'print(torch.cat([s["exp_avg"].flatten() {STATES}]).shape)',
 }
 HANDED_ON = {
@@ -163,6 +180,19 @@ NEITHER = {
         "twin = DistributedDataParallel(nn.Linear(2, 2))\n"
         "other = torch.optim.SGD(twin.parameters())\n"
         'print([other.state[p]["momentum_buffer"].shape for p in twin.parameters()])'
+    ),
+    "another entry's": (
+        'saved = {"optim": optimizer.state_dict(), "net": {"state": torch.load(path)}}\n'
+        'print([v["mean"].numel() for v in saved["net"]["state"].values()])'
+    ),
+    "another that is put there": (
+        'saved = {}\nsaved["optim"] = optimizer.state_dict()\nsaved["net"] = torch.load(path)\n'
+        'print([v["mean"].numel() for v in saved["net"]["state"].values()])'
+    ),
+    "a plain model's entry": (
+        "plain = torch.optim.AdamW(nn.Linear(2, 2).parameters())\n"
+        'saved = {"optim": plain.state_dict()}\n'
+        'print([s["exp_avg"].numel() for s in saved["optim"]["state"].values()])'
     ),
     "a trainer's": (
         "trainer = make(model)\nprint([v.numel() for s in trainer.state.values() for v in s])"

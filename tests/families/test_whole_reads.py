@@ -84,6 +84,29 @@ ELSEWHERE = (
 )
 
 
+OTHER_READS = (
+    NAMED + "print(p.norm() / model.module.head.weight.norm())",
+    NAMED + "print(p.norm(), measure(model))",
+    "return sum(p.norm() for p in model.parameters()) + model.head.bias.norm()",
+    "return [p.norm() for p in model.parameters()] + [net.head.weight.norm()]",
+    "print(largest(model), sum(p.norm() for p in model.parameters()))",
+)
+
+
+@pytest.mark.parametrize("body", OTHER_READS)
+def test_what_is_read_beside_the_loop_keeps_the_context(body: str) -> None:
+    text = emitted(body, gradients=False)
+    assert "with full_params(model, writeback=False" in text
+    assert ".full_tensor()" not in text.partition("with full_params")[2]
+
+
+@pytest.mark.parametrize("written", ["p.data.mul_(0.5)", "p.mul_(2)"])
+def test_what_is_read_beside_changes_keeps_the_context(written: str) -> None:
+    body = NAMED + f"{written}\n            print(model.head.weight.norm())"
+    text = rewritten(SOURCE.format(body=body, gradients=False).replace("writeback=False, ", ""))
+    assert "with full_params(model" in text
+
+
 @pytest.mark.parametrize(("body", "gradients"), ELSEWHERE)
 def test_what_ranks_may_not_do_alike_keeps_the_context(body: str, *, gradients: bool) -> None:
     text = emitted(body, gradients=gradients)

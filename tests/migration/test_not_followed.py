@@ -117,16 +117,16 @@ def test_what_such_an_object_has_itself_is_its_own() -> None:
         ),
         (
             "def save(m, path):\n    torch.save(m.state_dict(), path)\n\n\nmodel = FSDP(net)\n"
-            "Thread(target=save, args=(model, 'a')).start()\n",
+            "Thread(None, save, 'writer', (model, 'a')).start()\n",
             6,
         ),
         (
-            "def save(m):\n    torch.save(m.state_dict(), 'a')\n\n\nTABLE = {'save': save}\n"
-            "model = FSDP(net)\nTABLE[command](model)\n",
+            "def save(m):\n    torch.save(m.state_dict(), 'a')\n\n\n"
+            "model = FSDP(net)\nglobals()[command](model)\n",
             6,
         ),
     ],
-    ids=["by name", "attributes by name", "a thread", "a table"],
+    ids=["by name", "attributes by name", "a thread", "a table of names"],
 )
 def test_what_may_be_anything_is_named(program: str, line: int) -> None:
     after, said = run(program)
@@ -257,8 +257,8 @@ def test_a_load_into_what_may_be_a_model_is_named_at_its_own_line(strict: str) -
     load = (
         "def load(path, model):\n    state = model.state_dict()\n"
         f"    missing = model.load_state_dict(torch.load(path){strict})\n"
-        "    return state, missing\n\n\nLOADERS = {'plain': load}\nmodel = FSDP(net)\n"
-        "LOADERS[name](path, model)\n"
+        "    return state, missing\n\n\nmodel = FSDP(net)\n"
+        "globals()[name](path, model)\n"
     )
     after, said = run(load)  # in a file that shards models, of what is called one: marked
     text = " ".join(after["train.py"].replace("#", " ").split())
@@ -288,7 +288,7 @@ def test_a_load_into_what_the_function_shards_with_fsdp2_is_not(
         "from torch.distributed.fsdp import fully_shard\n\n\n"
         "def build(parts):\n    for part in parts:\n"
         f"        fully_shard({sharded})\n        part.load_state_dict(read(part))\n\n\n"
-        "BUILDERS = {'two': build}\nmodel = FSDP(net)\nBUILDERS[name](model)\n"
+        "model = FSDP(net)\nglobals()[name](model)\n"
     )
     assert any("whole tensors" in line.lower() for line in said) is is_named
 

@@ -19,7 +19,7 @@ from fsdp_migrate.analysis.tracing.functions import (
     class_of_method,
     is_static,
 )
-from fsdp_migrate.analysis.tracing.project_index import CallByText, ProjectIndex
+from fsdp_migrate.analysis.tracing.project_index import CallByText, HandedOn, ProjectIndex
 from fsdp_migrate.analysis.tracing.settled_index import SettledIndex
 from fsdp_migrate.analysis.values import (
     Class,
@@ -83,6 +83,7 @@ class CallGraph:
         self._calls_on_super = SettledIndex(
             lambda name: (c for c in index.calls.get(name, ()) if is_on_super(c[0])), self._run_by
         )
+        self._runs_of = SettledIndex(lambda _: index.handed_on, self._given_to)
         self._calls_by_text = SettledIndex(lambda _: index.calls_by_text, self._texts_of)
         self._calls_of_objects = SettledIndex(lambda _: index.calls_by_text, self._received_by)
 
@@ -104,18 +105,18 @@ class CallGraph:
         is_init = owner is not None and function.name == "__init__"
         name = owner.name if owner is not None and is_init else function.name
         found: list[CallSite] = []
-        names = [name]
+        names = [name, ""]  # TABLE[key](net)
         if owner is not None and is_init:
             names += [c.node.name for c in self.classes.subclasses(Class(owner, module))]
             names += self._names_of_classes(names)
         if owner is not None and function.name == "__call__":
-            names += ["", *self._instance_names(Class(owner, module))]  # Sharder(config)(net)
+            names += self._instance_names(Class(owner, module))
         wanted: set[Hashable] = {function}
         if owner is not None:
             wanted |= {owner, Unknown} if self._is_alone(function) else {owner}
         made = [c for each in names for c in self._calls.of(each, wanted)]
         handed_on = self._calls_on_super.of("__init__", {function}) if is_init else []
-        for call, where in [*made, *handed_on]:
+        for call, where in dict.fromkeys((*made, *handed_on)):
             if call in self.tracer.outdated:
                 continue
             if self._may_run(call, where, function, owner, is_init):
@@ -125,7 +126,8 @@ class CallGraph:
             found += self._named_by_text(function, owner, module, is_only=not found)
         partials = [] if owner is not None else self._through_partials(function)
         by_hydra = [] if owner is not None else self._configured(function)
-        return [*found, *self._spawned(function), *partials, *by_hydra]
+        handed = self._handed(function, owner)
+        return [*found, *self._spawned(function), *partials, *by_hydra, *handed]
 
     def decorated(self, function: FunctionNode, module: Module) -> Iterator[Class | Function]:
         """The classes and functions that a function gets as their decorator: ``Net`` below
@@ -264,6 +266,20 @@ class CallGraph:
                 if isinstance(value, Function) and value.node is function:
                     found.append(CallSite(call, module, bound=False, spawned=True))
         return found
+
+    def _handed(
+        self, function: ast.FunctionDef | ast.AsyncFunctionDef, owner: ast.ClassDef | None
+    ) -> Iterator[CallSite]:
+        """``pool.submit(function, x)`` and ``Thread(target=function, args=(x,))``, which call
+        ``function(x)``."""
+        bound = owner is not None and not is_static(function)
+        for _, call, module, handed in self._runs_of.of("", {function}):
+            yield CallSite(call, module, bound, handed=handed)
+
+    def _given_to(self, item: HandedOn) -> tuple[set[Hashable], bool]:
+        """The functions that are handed on to what runs them."""
+        given, _, where, _ = item
+        return {value.node for value in self.evaluate(given, where)}, self.answers.is_final(given)
 
     def _configured(self, function: ast.FunctionDef | ast.AsyncFunctionDef) -> Iterator[CallSite]:
         """``hydra.utils.instantiate(cfg.wrapper, x)`` calls ``function(x)``, as does

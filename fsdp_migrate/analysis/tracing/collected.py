@@ -129,7 +129,7 @@ class Collected:
             calls = [(frame.call, frame.module, frame.parent)]
         else:
             sites = self.tracer.callers(function, module)
-            if any(site.spawned or site.partial or site.configured for site in sites):
+            if any(site.is_by_another or site.partial or site.configured for site in sites):
                 return None
             calls = [(site.call, site.module, None) for site in sites]
         result = Entry()

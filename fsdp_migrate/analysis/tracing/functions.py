@@ -138,7 +138,8 @@ def gives_unknown_arguments(call: ast.Call) -> bool:
 @dataclass(frozen=True)
 class CallSite:
     """A call that may run a function; ``spawned``: by ``mp.spawn(function, args)``; ``configured``:
-    by ``hydra.utils.instantiate(config, ...)``.
+    by ``hydra.utils.instantiate(config, ...)``; ``handed``: what something else runs it with, such
+    as ``pool.submit(function, x)``.
 
     Of a function, or of what ``partial`` made of it.
     """
@@ -149,6 +150,12 @@ class CallSite:
     spawned: bool = False
     partial: Partial | None = None
     configured: bool = False
+    handed: tuple[ast.expr, ...] | None = None
+
+    @property
+    def is_by_another(self) -> bool:
+        """Whether something else calls the function, which was given to it."""
+        return self.spawned or self.handed is not None
 
     def argument(self, function: FunctionNode, name: str) -> ast.expr | None:
         """What the call passes for a parameter, as it stands in the call's module.
@@ -160,7 +167,8 @@ class CallSite:
             by_name = [k.value for k in self.call.keywords if k.arg == name]
             here = [kept] if self.partial.module is self.module else []
             return next(iter([*by_name, *here]), None)
-        keywords = [] if self.spawned else self.call.keywords
+        named = not self.spawned and (self.handed is None or bool(self.call.args))
+        keywords = self.call.keywords if named else []
         return _given(self.positional, keywords, function, name, bound=self.bound)
 
     def kept(self, function: FunctionNode, name: str) -> ast.expr | None:
@@ -175,6 +183,8 @@ class CallSite:
         """The positional arguments that the function gets."""
         if self.partial is not None:
             return [*self.partial.placed, *self.call.args]
+        if self.handed is not None:
+            return [*self.handed]
         if self.configured:
             return self.call.args[1:]
         if not self.spawned:

@@ -142,7 +142,7 @@ class Parameters:
         if site.partial is not None:
             if gives_unknown_arguments(site.call) or gives_unknown_arguments(site.partial.call):
                 result.append(asked)
-        elif gives_unknown_arguments(site.call) or site.spawned:
+        elif gives_unknown_arguments(site.call) or site.is_by_another:
             place, left_out = site.place(function, arg.arg), False
             for sequence in self.sequences.spread(site.positional, site.module, frame):
                 try:
@@ -212,7 +212,7 @@ class Parameters:
         return [
             site
             for site in sites
-            if site.spawned
+            if site.is_by_another
             or not self.branches.passes_by(
                 self.frame(
                     site.call,

@@ -12,8 +12,14 @@ from fsdp_migrate.analysis.project import Project
 from fsdp_migrate.analysis.tracing.functions import is_self
 from fsdp_migrate.analysis.values import Class, Function
 from fsdp_migrate.syntax.expressions import last_name
+from fsdp_migrate.syntax.scopes import Kind
 
 CallByText = tuple[ast.Call, ast.expr, ast.expr, Module]  # a call, an object and a name
+# A function that is handed on, what runs it, where, and what it is given.
+HandedOn = tuple[ast.expr, ast.Call, Module, tuple[ast.expr, ...]]
+# What runs a function, and at which place that is given, in front of its arguments.
+RUNNING = {"submit": 0, "to_thread": 0, "call_soon": 0, "run_in_executor": 1}
+THREADS = ("Thread", "Process")  # of ``target=`` and ``args=``
 ADDING = frozenset({"append", "appendleft", "add", "insert", "setdefault"})
 
 
@@ -25,7 +31,9 @@ class ProjectIndex:
 
     @cached_property
     def calls(self) -> dict[str, list[tuple[ast.Call, Module]]]:
-        """Every call in the project by the last part of its callee's name."""
+        """Every call in the project by the last part of its callee's name. What is called without
+        a name, or by one that something out of a table or a list has, is under an empty one too.
+        """
         found: dict[str, list[tuple[ast.Call, Module]]] = defaultdict(list)
         for module in self.project.modules:
             renamed = {
@@ -35,10 +43,11 @@ class ProjectIndex:
             }
             for call in module.table.calls:
                 name = last_name(call.func)
-                if name or isinstance(call.func, ast.Call):  # Sharder(config)(net) has none
-                    found[name].append((call, module))
-                    if name in renamed:
-                        found[renamed[name]].append((call, module))
+                found[name].append((call, module))  # Sharder(config)(net) has none
+                if name in renamed:
+                    found[renamed[name]].append((call, module))
+                if isinstance(call.func, ast.Name) and _is_taken(call.func, module):
+                    found[""].append((call, module))
         return found
 
     def calls_named(self, *names: str) -> Iterator[tuple[ast.Call, Module]]:
@@ -107,6 +116,24 @@ class ProjectIndex:
         return found
 
     @cached_property
+    def handed_on(self) -> list[HandedOn]:
+        """Every ``pool.submit(function, x)`` and ``Thread(target=function, args=(x,))``."""
+        found: list[HandedOn] = []
+        for name, place in RUNNING.items():
+            for call, module in self.calls_named(name):
+                if len(call.args) > place:
+                    found.append((call.args[place], call, module, (*call.args[place + 1 :],)))
+        for call, module in self.calls_named(*THREADS):
+            named = {k.arg: k.value for k in call.keywords}
+            packed = named.get("args", ast.Tuple([]))
+            handed: list[ast.expr] = [ast.Starred(packed)]
+            if isinstance(packed, (ast.Tuple, ast.List)):
+                handed = packed.elts
+            if "target" in named and "kwargs" not in named:
+                found.append((named["target"], call, module, (*handed,)))
+        return found
+
+    @cached_property
     def calls_by_text(self) -> list[CallByText]:
         """Every call of what ``getattr(owner, name)`` gives, there or through a variable of the
         function, with the owner and the name."""
@@ -167,6 +194,19 @@ class ProjectIndex:
                 if not is_self(node.value, module):
                     found[node.attr].append((node, module))
         return found
+
+
+def _is_taken(name: ast.Name, module: Module) -> bool:
+    """Whether a variable may have what is taken out of a container: ``cls = TABLE[key]``, or the
+    variable of a loop."""
+    scope = module.table.scope_of(name).lookup(name.id)
+    for binding in scope.bindings[name.id] if scope is not None else ():
+        match binding.value:
+            case ast.Subscript() | ast.Call(func=ast.Attribute(attr="get" | "pop")):
+                return True
+        if binding.kind is Kind.ELEMENT:
+            return True
+    return False
 
 
 def _calls_of(function: ast.expr, module: Module) -> Iterator[ast.Call]:

@@ -178,7 +178,9 @@ class Sequences:
                 return
         else:
             sites = self.tracer.callers(function, module)
-            plain = [s for s in sites if not s.spawned and not (s.partial and s.partial.placed)]
+            plain = [
+                s for s in sites if not s.is_by_another and not (s.partial and s.partial.placed)
+            ]
             calls = [(s.call, s.module, None, s.bound) for s in plain]
             if len(calls) < len(sites):
                 yield OPEN

@@ -38,8 +38,8 @@ def _wrapped_nodes(study: Study) -> frozenset[ast.AST]:
     return frozenset(
         value.node
         for constructor in study.every_constructor
-        for wrap in constructor.wraps
-        for value in study.values(wrap.wrapped, wrap.module)
+        for each in constructor.wraps
+        for value in study.values(each.wrapped, each.module)
     )
 
 

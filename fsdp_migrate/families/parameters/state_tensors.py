@@ -34,6 +34,7 @@ LISTED = frozenset({"list", "tuple", "sorted", "reversed", "filter", "iter"})
 TAKING = frozenset({"get", "pop", "setdefault"})
 COPYING = frozenset({"copy", "deepcopy", "dict", "OrderedDict"})
 LEAVES = frozenset({"tree_leaves", "tree_iter"})
+DEEP = 3  # dictionaries inside of dictionaries
 PLAIN = frozenset({"step"})  # which counts, and is of no parameter's shape
 
 
@@ -191,6 +192,8 @@ def _of_expression(place: _Place, study: Study) -> Iterator[_Source]:
                 yield replace(place, node=each), SAME
         case ast.Subscript(value=inner, slice=key):
             yield from _taken(place, inner, key)
+            for entry in _entries(inner, key, place, study, DEEP):
+                yield entry, SAME
         case ast.Call(func=ast.Attribute(value=inner, attr=attr), args=[key, *_]) if attr in TAKING:
             yield from _taken(place, inner, key)
         case ast.Call(func=ast.Attribute(value=inner, attr=attr)) if attr in ELEMENTWISE:
@@ -208,6 +211,41 @@ def _of_expression(place: _Place, study: Study) -> Iterator[_Source]:
             for definition in study.defined_by(place.node, place.module):
                 for source in _of_definition(definition, place, study):
                     yield source, SAME
+                if definition.kind is Kind.ASSIGN and definition.unpack:
+                    for value in study.values(place.node, place.module):
+                        if isinstance(value.node, ast.expr) and value.node is not place.node:
+                            yield _from(place, value.node, value.module), SAME
+
+
+def _entries(
+    owner: ast.expr, key: ast.expr, place: _Place, study: Study, depth: int
+) -> Iterator[_Place]:
+    """What a dictionary of the program's may have under a key: ``{"optim": opt.state_dict()}``, or
+    ``saved[name] = {"optim": opt.state_dict()}``."""
+    written: list[tuple[ast.expr | None, ast.expr, Module]] = []
+    for node, module in _dictionaries(owner, place, study, depth):
+        if isinstance(node, ast.Dict):
+            written += zip(node.keys, node.values, [module] * len(node.keys), strict=True)
+        for added, where in study.tracer.additions(Display(node, module)):
+            stored = where.table.parents[added]
+            target = stored.targets[0] if isinstance(stored, ast.Assign) else None
+            written.append((getattr(target, "slice", None), added, where))
+    for other, value, where in written:
+        names = [k.value for k in (key, other) if isinstance(k, ast.Constant)]
+        if len(names) < 2 or names[0] == names[1]:
+            yield _from(place, value, where)
+
+
+def _dictionaries(
+    owner: ast.expr, place: _Place, study: Study, depth: int
+) -> Iterator[tuple[ast.expr, Module]]:
+    """Where dictionaries are made that an expression may be, also as entries of others."""
+    for value in study.values(owner, place.module):
+        if isinstance(value, Display) and isinstance(value.node, ast.Dict):
+            yield value.node, value.module
+    if isinstance(owner, ast.Subscript) and depth:
+        for entry in _entries(owner.value, owner.slice, place, study, depth - 1):
+            yield from _dictionaries(entry.node, entry, study, depth - 1)
 
 
 def _taken(place: _Place, inner: ast.expr, key: ast.expr) -> Iterator[_Source]:

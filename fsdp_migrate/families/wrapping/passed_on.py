@@ -70,7 +70,7 @@ def _callers(function: ast.FunctionDef, home: Module, study: Study) -> list[Call
     for caller in callers:
         starred = any(isinstance(arg, ast.Starred) for arg in caller.call.args)
         opened = any(keyword.arg is None for keyword in caller.call.keywords)
-        if starred or opened or caller.spawned or caller.partial is not None:
+        if starred or opened or caller.is_by_another or caller.partial is not None:
             return None
     return callers
 
