@@ -101,10 +101,9 @@ def fit_line(
             if wrapped is not None and not widths_above(limit, wrapped, module, indent):
                 return of_kind(wrapped, type(node))
         if wrapped is not None:  # the branches, of which one has to be broken itself
-            parted = of_kind(wrapped, type(node))
-            fitted = fit_line(parted, module, indent, limit, breakable, own)
-            if not widths_above(limit, fitted, module, indent):
-                return fitted
+            parted = fit_line(wrapped, module, indent, limit, breakable, own)
+            if not widths_above(limit, parted, module, indent):
+                return of_kind(parted, type(node))
         node = of_kind(breaking.elements_in_parentheses(node, module.default_indent), type(node))
         widths = widths_above(limit, node, module, indent)
     for outer in _around(node, breakable or set()) if widths else ():
