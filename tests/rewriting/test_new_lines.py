@@ -203,3 +203,35 @@ def test_a_factory_is_a_class_where_its_call_is_new() -> None:
     after = emitted(FACTORIES.format(offloads=False))
     assert "field(default_factory=OffloadPolicy)" in after
     assert "field(default_factory=lambda: list())" in after
+
+
+TABS = """\
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+from torch.distributed.fsdp.wrap import ModuleWrapPolicy
+
+from layers import Layer
+
+
+def first(a):
+    return a
+
+
+def second(a):
+    return a
+
+
+class Trainer:
+\tdef __init__(self, net):
+\t\tfor part in net.parts:
+\t\t\tprint(part)
+\t\tself.net = FSDP(net, auto_wrap_policy=ModuleWrapPolicy([Layer]))
+"""
+
+
+def test_new_blocks_among_tabs_have_tabs_where_most_of_the_file_has_spaces() -> None:
+    _, after = migrate({"a.py": TABS})
+    assert "\t\t\tif module is not net and isinstance(module, Layer):\n" in after["a.py"]
+    assert "\t\t\t\tfully_shard(module)\n" in after["a.py"]
+    mixed = TABS.replace("\t\t\tprint(part)", "\t\t    print(part)")
+    _, after = migrate({"a.py": mixed})
+    assert "\t\t    if module is not net and isinstance(module, Layer):\n" in after["a.py"]
