@@ -11,6 +11,7 @@ from collections.abc import Iterator
 
 from fsdp_migrate.analysis.module import Module
 from fsdp_migrate.analysis.project import Project
+from fsdp_migrate.families.wrapping.one_program import imported
 from fsdp_migrate.planning.context import Study
 from fsdp_migrate.syntax.expressions import last_name
 from fsdp_migrate.syntax.trees import DEFINITIONS, asks_for_main, last_part, walk
@@ -30,15 +31,14 @@ PLAIN_BASES = frozenset({"Module", "object", "ABC", "Dataset", "IterableDataset"
 def only_evaluates(module: Module, study: Study) -> bool:
     """Whether a file is a script that nobody imports, that runs its model without gradients, and
     that neither trains it nor asks for its state: nor does what it runs of what it imports."""
-    project = study.project
     if not module.mentions("__main__") or not module.mentions(*EVALUATES):
         return False
-    importers = (other for other in project.modules if other.mentions(module.path.stem))
-    if any(module in _imported(other, project) for other in importers if other is not module):
+    importers = (m for m in study.project.modules if m.mentions(module.path.stem))
+    if any(module in imported(m, study) for m in importers if m is not module):
         return False
-    modules = _reached(module, project)
+    modules = [module, *imported(module, study)]
     defined = {n.name for m in modules for n in m.source.tree.body if isinstance(n, DEFINITIONS)}
-    libraries = {each: _libraries(each, project) for each in modules}
+    libraries = {each: _libraries(each, study.project) for each in modules}
     return not any(
         _trains_or_saves(node, where, OTHERS - (defined - libraries[where]), study)
         for root, where in _run_by(module, libraries, defined)
@@ -55,22 +55,6 @@ def _trains_or_saves(node: ast.AST, module: Module, others: frozenset[str], stud
         case ast.Name(id=name) | ast.Attribute(attr=name):
             return name in others
     return False
-
-
-def _reached(script: Module, project: Project) -> list[Module]:
-    """A file and what it imports of the project, however indirectly."""
-    reached, ahead = {script: None}, [script]
-    while ahead:
-        new = [each for each in _imported(ahead.pop(), project) if each not in reached]
-        reached |= dict.fromkeys(new)
-        ahead += new
-    return list(reached)
-
-
-def _imported(importer: Module, project: Project) -> set[Module]:
-    """The modules of the project that a file imports."""
-    found = (project.resolve(b.qualified, importer) for b in importer.table.imports)
-    return {resolved[0] for resolved in found if resolved is not None}
 
 
 def _run_by(
