@@ -57,10 +57,10 @@ def _dedented(body: cst.BaseSuite) -> list[Line]:
 
 
 def indented_alike(original: cst.IndentedBlock, updated: cst.IndentedBlock) -> cst.IndentedBlock:
-    """A block in which new blocks are indented as it is, where that is not as most of the file:
-    with tabs, all of whose old blocks are."""
+    """A block in which new blocks are indented with tabs as it is, and as all old ones in it are,
+    where most of the file is not."""
     step = original.indent
-    if step is None or any(block.indent is None for block in _blocks_in(original)):
+    if step != "\t" or any(block.indent is None for block in _blocks_in(original)):
         return updated
     indented = updated.visit(_Indenting(step))
     return of_kind(indented, cst.IndentedBlock)
