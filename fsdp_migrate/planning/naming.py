@@ -72,8 +72,16 @@ class Namer:
             self.taken[scope].add(candidate)
         return candidate
 
-    def loop(self, module: Module, scopes: Sequence[Scope], wanted: str) -> str:
-        """As :meth:`fresh`, for a loop variable: other emitted loops may have it too."""
+    def loop(
+        self, module: Module, scopes: Sequence[Scope], wanted: str, places: Sequence[ast.AST]
+    ) -> str:
+        """As :meth:`fresh`, for a loop variable: other emitted loops may have it too, and loops of
+        the program's, behind or in front of which nothing reads it."""
+        if all(
+            wanted not in self.taken[scope] and _ends_with_its_loops(wanted, scope, place, module)
+            for scope, place in zip(scopes, places, strict=True)
+        ):
+            return wanted
         if all(wanted in self.loops[scope] for scope in scopes):
             return wanted
         name = self.fresh(module, scopes, wanted)
@@ -167,6 +175,22 @@ def _is_free(module: Module, scope: Scope, name: str, qualified: str) -> bool:
     if found is not module.table.module:
         return found is None
     return all(b.qualified == qualified for b in found.bindings[name])
+
+
+def _ends_with_its_loops(name: str, scope: Scope, place: ast.AST, module: Module) -> bool:
+    """Whether a function's variable is read in the loops alone that bind it, elsewhere than at a
+    place."""
+    table = module.table
+    loops = {binding.node for binding in scope.bindings.get(name, ())}
+    if not scope.is_function or not loops or not all(isinstance(x, ast.For) for x in loops):
+        return False
+    if any(parent in loops for parent in table.ancestors(place)):
+        return False
+    return all(
+        table.within[node] is scope and any(p in loops for p in table.ancestors(node))
+        for node in table.names_by_id.named(name)
+        if table.within[node].lookup(name) is scope
+    )
 
 
 def _encloses(outer: Scope, inner: Scope) -> bool:

@@ -174,6 +174,8 @@ class Proposal:
         """A name that is free at ``near``, and at a second place."""
         if passing:
             return self.namer.passing(module, near, wanted)
-        give = self.namer.loop if loop else self.namer.fresh
         places = [near] if also is None else [near, also]
-        return give(module, [module.table.scope_of(place).home() for place in places], wanted)
+        scopes = [module.table.scope_of(place).home() for place in places]
+        if loop:
+            return self.namer.loop(module, scopes, wanted, places)
+        return self.namer.fresh(module, scopes, wanted)

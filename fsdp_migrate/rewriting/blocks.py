@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 
 import libcst as cst
 
@@ -54,6 +54,35 @@ def _dedented(body: cst.BaseSuite) -> list[Line]:
     if any(line.comment is not None for line in body.footer):
         lines.append(comments.placeholder(body.footer))
     return lines
+
+
+def indented_alike(original: cst.IndentedBlock, updated: cst.IndentedBlock) -> cst.IndentedBlock:
+    """A block in which new blocks are indented with tabs as it is, and as all old ones in it are,
+    where most of the file is not."""
+    step = original.indent
+    if step != "\t" or any(block.indent is None for block in _blocks_in(original)):
+        return updated
+    indented = updated.visit(_Indenting(step))
+    return of_kind(indented, cst.IndentedBlock)
+
+
+def _blocks_in(node: cst.CSTNode) -> Iterator[cst.IndentedBlock]:
+    for child in node.children:
+        if isinstance(child, cst.IndentedBlock):
+            yield child
+        yield from _blocks_in(child)
+
+
+class _Indenting(cst.CSTTransformer):
+    def __init__(self, step: str) -> None:
+        super().__init__()
+        self.step = step
+
+    def leave_IndentedBlock(
+        self, original_node: cst.IndentedBlock, updated_node: cst.IndentedBlock
+    ) -> cst.IndentedBlock:
+        is_new = original_node.indent is None
+        return updated_node.with_changes(indent=self.step) if is_new else updated_node
 
 
 def join_conditions(lines: list[Line]) -> list[Line]:

@@ -100,6 +100,10 @@ def fit_line(
             wrapped = put(node, module.default_indent)
             if wrapped is not None and not widths_above(limit, wrapped, module, indent):
                 return of_kind(wrapped, type(node))
+        if wrapped is not None:  # the branches, of which one has to be broken itself
+            parted = fit_line(wrapped, module, indent, limit, breakable, own)
+            if not widths_above(limit, parted, module, indent):
+                return of_kind(parted, type(node))
         node = of_kind(breaking.elements_in_parentheses(node, module.default_indent), type(node))
         widths = widths_above(limit, node, module, indent)
     for outer in _around(node, breakable or set()) if widths else ():

@@ -81,6 +81,9 @@ def with_item(
     return [*others, last.with_changes(comma=cst.Comma(whitespace_after=gap)), new]
 
 
+_SPACE = cst.SimpleWhitespace(" ")
+
+
 def _closing(item: cst.Arg | cst.ImportAlias) -> Gap:
     if isinstance(item, cst.Arg):
         return item.whitespace_after_arg
@@ -119,7 +122,9 @@ def with_keyword(
         return [new]
     last = args[-1]
     if not isinstance(last.comma, cst.Comma):
-        comma = cst.Comma(whitespace_after=cst.SimpleWhitespace(" "))
+        before = args[-2].comma if len(args) > 1 else None
+        gap: Gap = plain(before.whitespace_after) if isinstance(before, cst.Comma) else _SPACE
+        comma = cst.Comma(whitespace_after=gap)
         closing = last.whitespace_after_arg
         last = last.with_changes(comma=comma, whitespace_after_arg=cst.SimpleWhitespace(""))
         return [*args[:-1], last, new.with_changes(whitespace_after_arg=closing)]

@@ -65,7 +65,8 @@ class Editor(ExpressionEditor):
             return self.import_lines.add_at_top(self.finish_block(original_node, updated_node))
         elif isinstance(original_node, cst.IndentedBlock):
             assert isinstance(updated_node, cst.IndentedBlock)
-            return self.finish_block(original_node, updated_node)
+            finished = self.finish_block(original_node, updated_node)
+            return blocks.indented_alike(original_node, finished)
         return updated_node
 
     def finish_block(self, original: Block, updated: Block) -> Block:

@@ -15,6 +15,7 @@ from fsdp_migrate.families.parameters import (
     parameter_numbers,
     parameter_uses,
     picked_parameters,
+    shown_counts,
     state_uses,
     taken_copies,
     vectors,
@@ -225,6 +226,8 @@ def decide(site: Site, study: Study) -> Decision:
             models, study
         ):
             message, review = "kept: NO_SHARD has all of them on every rank", ""
+        elif site.construct == COUNT and shown_counts.are_shown_as_the_models(site):
+            message, review = "kept: shown as the model's, which it is now", ""
         if site.construct == SHAPE and all(
             strategies.possible(m, study) <= SHARDED for m in models
         ):

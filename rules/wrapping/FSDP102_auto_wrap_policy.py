@@ -60,7 +60,16 @@ def _origin(site: Site, study: Study) -> Decision:
         if unknown and not study.derived:
             concerned = frozenset(unknown)
             return study.rewritten(site, RULE.code, policy_loops.KEPT, models=concerned)
-        spare = None if study.derived else spare_policies.like_others(site, study)
+        ready = not study.derived and bool(study.every_constructor)
+        unread = spare_policies.statement_that_nothing_reads(site, study) if ready else None
+        if unread is not None:
+            proposal = study.proposal()
+            proposal.delete(site.module, unread)
+            everyone = study.every_constructor
+            return study.rewritten(
+                site, RULE.code, "dropped, nothing reads it", proposal, models=everyone
+            )
+        spare = spare_policies.like_others(site, study) if ready else None
         if spare is not None:
             proposal = study.proposal()
             policy_loops.convert(site, spare.new, proposal)

@@ -2,8 +2,9 @@
 
 import ast
 
+from fsdp_migrate.analysis.flow import access_path
 from fsdp_migrate.analysis.module import Module
-from fsdp_migrate.analysis.values import Constant, Unknown
+from fsdp_migrate.analysis.values import Constant, Display, Unknown, Value
 from fsdp_migrate.families.wrapping import frozen_modules
 from fsdp_migrate.fsdp1.references import enclosing_function
 from fsdp_migrate.fsdp1.site import Site
@@ -11,6 +12,7 @@ from fsdp_migrate.planning.context import Study
 from fsdp_migrate.planning.edits import Code, code
 from fsdp_migrate.planning.model import Decision
 from fsdp_migrate.planning.rule import Rule
+from fsdp_migrate.planning.shard_plan import ShardPlan
 from fsdp_migrate.syntax.trees import FUNCTIONS
 
 RULE = Rule(
@@ -41,14 +43,7 @@ def decide(site: Site, study: Study) -> Decision:
             "give one of them",
             final=True,
         )
-    listed = plan.fresh(name)
-    if isinstance(value, (ast.List, ast.Tuple)):
-        plan.setup.append(code("{n} = {v}", n=listed, v=value))
-    else:
-        values = study.values(value, site.module)
-        certain = not any(isinstance(v, (Constant, Unknown)) for v in values)
-        given = code("{v}" if certain else "{v} or ()", v=value)
-        plan.setup.append(code("{n} = list({g})", n=listed, g=given))
+    listed = _listed(value, name, plan, study)
     if name == "ignored_modules":
         parameters = code("{{p for m in {n} for p in m.parameters()}}", n=listed)
         modules: Code | None = code("{{m for x in {n} for m in x.modules()}}", n=listed)
@@ -70,6 +65,27 @@ def decide(site: Site, study: Study) -> Decision:
     plan.ignored = modules
     review = "" if frozen_modules.are_frozen(value, site.module, study) else REVIEW
     return study.rewritten(site, RULE.code, "ignored_params", review=review)
+
+
+def _listed(value: ast.expr, name: str, plan: ShardPlan, study: Study) -> Code:
+    """What is ignored, as something that can be gone over twice."""
+    values = study.values(value, plan.constructor.module)
+    certain = not any(isinstance(v, (Constant, Unknown)) for v in values)
+    given = code("{v}" if certain else "{v} or ()", v=value)
+    has_name = access_path(value) is not None
+    if has_name and values and all(map(_is_list_or_none, values)):
+        return given
+    listed = code("{n}", n=plan.fresh(name))
+    whole = "{v}" if isinstance(value, (ast.List, ast.Tuple)) else "list({g})"
+    plan.setup.append(code(f"{{n}} = {whole}", n=listed, v=value, g=given))
+    return listed
+
+
+def _is_list_or_none(value: Value) -> bool:
+    is_none = isinstance(value, Constant) and value.value is None
+    return is_none or (
+        isinstance(value, Display) and isinstance(value.node, (ast.List, ast.Tuple, ast.Set))
+    )
 
 
 def _is_empty(value: ast.expr, module: Module) -> bool:

@@ -45,7 +45,7 @@ def decide(site: Site, study: Study) -> Decision:
     if prefetch.may_be_default(plan.constructor, study):
         return study.dropped(site, RULE.code, "dropped, FSDP2 does BACKWARD_PRE")
     shown = ast.unparse(value)
-    if only_evaluates(site.module, study.project):
+    if only_evaluates(site.module, study):
         return study.dropped(site, RULE.code, f"dropped, it was {shown}, and nothing goes backward")
     return study.dropped(
         site,

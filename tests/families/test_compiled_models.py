@@ -73,3 +73,52 @@ def test_a_model_that_may_be_compiled_has_no_class_that_tells(kind: str) -> None
     result, after = migrate({"example.py": source, "other.py": OWN})
     assert "FSDP105" in {d.code for d in result.decisions}
     assert unmarked(after["example.py"]) == source
+
+
+FACTORY = """\
+from layers import Transformer
+
+
+def gpt(size):
+    return Transformer(size)
+"""
+SHARDED = """\
+import torch
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+from gpt import gpt
+
+
+def main():
+    model = FSDP(gpt(4))
+    torch.save(model.state_dict(), "model.pt")
+
+
+if __name__ == "__main__":
+    main()
+"""
+COMPILED = """\
+import torch
+
+from gpt import gpt
+{imports}
+
+def main():
+    model = torch.compile(gpt(4))
+    model(torch.ones(4))
+
+
+if __name__ == "__main__":
+    main()
+"""
+
+
+@pytest.mark.parametrize(
+    ("imports", "number"),
+    [("", 0), ("import train_fsdp\n", 1)],  # a script of its own makes its own model
+)
+def test_what_another_script_compiles_has_no_names_here(imports: str, number: int) -> None:
+    script = COMPILED.format(imports=imports)
+    _, after = migrate({"gpt.py": FACTORY, "train_fsdp.py": SHARDED, "train.py": script})
+    assert after["train_fsdp.py"].count("the names that torch.compile") == number
+    assert "get_model_state_dict(" in after["train_fsdp.py"]

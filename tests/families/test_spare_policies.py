@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from fsdp_migrate.migration.engine import Options
 from fsdp_migrate.planning.model import Outcome
 from tests.helpers.migrating import migrate
 
@@ -58,6 +59,14 @@ def spare(text: str) -> tuple[Outcome, str]:
     return max(decided, key=lambda d: d.site.position).outcome, after["train.py"]
 
 
+def by_size(text: str) -> tuple[Outcome, str]:
+    """What becomes of the policy that counts, and the text of the file."""
+    result, after = migrate({"train.py": HEAD + text})
+    found = [d for d in result.decisions if d.site.construct.name == "size_based_auto_wrap_policy"]
+    assert [d.code for d in found] == ["FSDP102"]
+    return found[0].outcome, after["train.py"]
+
+
 def test_it_is_classes_where_the_others_are() -> None:
     outcome, text = spare(ONE + RETURNED)
     assert outcome is Outcome.REVIEW
@@ -103,6 +112,52 @@ def test_it_is_left_where_no_other_is_a_value() -> None:
     result, after = migrate({"train.py": inline + RETURNED})
     assert max(result.decisions, key=lambda d: d.site.position).outcome is Outcome.LEFT
     assert "functools.partial(transformer_auto_wrap_policy" in after["train.py"]
+
+
+UNREAD = f"""\
+def build(net):
+    policy = {SIZE}
+    BODY
+    return FSDP(net, auto_wrap_policy=first())
+"""
+
+
+@pytest.mark.parametrize(
+    ("body", "outcome"),
+    [
+        ("pass", Outcome.REWRITTEN),
+        ("print(policy)", Outcome.LEFT),
+        ("later = lambda: policy", Outcome.LEFT),
+        ("globals().update(locals())", Outcome.LEFT),
+    ],
+)
+def test_a_policy_that_a_function_makes_and_nothing_reads_goes(body: str, outcome: Outcome) -> None:
+    decided, after = by_size(UNREAD.replace("BODY", body))
+    stays = outcome is Outcome.LEFT
+    assert decided is outcome
+    assert (SIZE in after) is stays
+    assert ("TODO" in after) is stays
+
+
+def test_a_policy_with_a_call_that_is_made_stays() -> None:
+    outcome, after = by_size(UNREAD.replace("=9", "=count()").replace("BODY", "pass"))
+    assert outcome is Outcome.LEFT
+    assert "count()" in after
+
+
+@pytest.mark.parametrize("more", ["", "print(second())\n", "print(other.second)\n"])
+@pytest.mark.parametrize("published", [False, True])
+def test_a_function_that_nothing_reads_returns_what_loops_take(more: str, published: bool) -> None:
+    """The number of parameters, as ``units_by_size`` takes it, and classes for ``isinstance``."""
+    counting = f"def second():\n    policy = {SIZE}\n    return policy\n"
+    inline = HEAD.split("def first", maxsplit=1)[0] + "def build(net):\n    return FSDP(net)\n\n\n"
+    for text, new in ((counting, "    policy = 9\n"), (RETURNED, "    policy = (Second,)\n")):
+        result, after = migrate({"train.py": inline + text + more}, Options(published=published))
+        is_spare = not published and not more
+        decided = [d.outcome for d in result.decisions if d.code == "FSDP102"]
+        assert set(decided) == {Outcome.REWRITTEN if is_spare else Outcome.LEFT}
+        assert (new in after["train.py"]) is is_spare
+        assert ("TODO" in after["train.py"]) is not is_spare
 
 
 PRECISION = """\

@@ -181,6 +181,49 @@ def test_a_choice_that_is_too_long_for_a_line_has_one_for_each_branch() -> None:
     ) in emitted(program, 79)
 
 
+CHOICE = "MixedPrecision(param_dtype=bfloat16, reduce_dtype=float32) if flag else None"
+HALF = f"""\
+from torch import bfloat16, float32
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP, MixedPrecision
+from torch.distributed.fsdp.wrap import ModuleWrapPolicy
+
+from layers import Layer
+
+def settings(flag):
+    return dict(
+        mixed_precision={CHOICE},
+        use_orig_params=True,
+    )
+
+def wrap(model, flag):
+    mixed = {CHOICE}
+    return FSDP(model, mixed_precision=mixed, auto_wrap_policy=ModuleWrapPolicy([Layer]))
+
+def build(model, flag):
+    found = settings(flag)
+    print(found)
+    FSDP(model.head, **found)
+    return FSDP(model, auto_wrap_policy=ModuleWrapPolicy([Layer]), **found)
+"""
+
+
+def test_a_branch_that_is_too_long_is_broken_in_the_parentheses_of_the_choice() -> None:
+    _, after = migrate({"a.py": HALF}, Options(line_length=79))
+    branch = """\
+(
+            MixedPrecisionPolicy(
+                param_dtype=bfloat16,
+                reduce_dtype=float32,
+                cast_forward_inputs=False,
+            )
+            if flag
+            else None
+        )"""
+    assert f"    return dict(\n        mixed_precision={branch}" in after["a.py"]
+    shorter = branch.replace("\n    ", "\n").replace("None", "MixedPrecisionPolicy()")
+    assert f"    mixed = {shorter}\n" in after["a.py"]
+
+
 def test_what_is_assigned_is_broken_and_not_what_it_is_assigned_to() -> None:
     text = """\
 import torch

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from fsdp_migrate.migration.engine import Options
 from tests.helpers.migrating import migrate
 
@@ -203,3 +205,72 @@ def test_a_factory_is_a_class_where_its_call_is_new() -> None:
     after = emitted(FACTORIES.format(offloads=False))
     assert "field(default_factory=OffloadPolicy)" in after
     assert "field(default_factory=lambda: list())" in after
+
+
+TABS = """\
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+from torch.distributed.fsdp.wrap import ModuleWrapPolicy
+
+from layers import Layer
+
+
+def first(a):
+    return a
+
+
+def second(a):
+    return a
+
+
+class Trainer:
+\tdef __init__(self, net):
+\t\tfor part in net.parts:
+\t\t\tprint(part)
+\t\tself.net = FSDP(net, auto_wrap_policy=ModuleWrapPolicy([Layer]))
+"""
+
+
+def test_new_blocks_among_tabs_have_tabs_where_most_of_the_file_has_spaces() -> None:
+    _, after = migrate({"a.py": TABS})
+    assert "\t\t\tif module is not net and isinstance(module, Layer):\n" in after["a.py"]
+    assert "\t\t\t\tfully_shard(module)\n" in after["a.py"]
+    mixed = TABS.replace("\t\t\tprint(part)", "\t\t    print(part)")
+    _, after = migrate({"a.py": mixed})
+    assert "\t\t    if module is not net and isinstance(module, Layer):\n" in after["a.py"]
+
+
+LOOPS = """\
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+from torch.distributed.fsdp.wrap import ModuleWrapPolicy
+
+from layers import Layer
+
+
+def build(net{given}):
+    for name, module in net.named_modules():
+        print(name, module)
+        {inside}
+    net = FSDP(net, auto_wrap_policy=ModuleWrapPolicy([Layer]))
+    {behind}
+    return net
+"""
+
+
+@pytest.mark.parametrize(
+    ("given", "inside", "behind", "name"),
+    [
+        ("", "pass", "pass", "module"),
+        ("", "pass", "for module in net.children(): print(module)", "module"),
+        ("", "pass", "print(module)", "module_2"),
+        (", module", "pass", "pass", "module_2"),
+        ("", "net.last = lambda: module", "pass", "module_2"),
+        ("", "FSDP(module.a, auto_wrap_policy=ModuleWrapPolicy([Layer]))", "pass", "module_2"),
+    ],
+)
+def test_a_loop_variable_that_is_read_in_its_loops_alone_is_taken(
+    given: str, inside: str, behind: str, name: str
+) -> None:
+    text = LOOPS.format(given=given, inside=inside, behind=behind)
+    _, after = migrate({"a.py": text})
+    inner = "module.a" if "FSDP" in inside else "net"
+    assert f"    for {name} in reversed(list({inner}.modules())):\n" in after["a.py"]

@@ -14,6 +14,7 @@ from fsdp_migrate.analysis.flow import access_path
 from fsdp_migrate.analysis.module import Module
 from fsdp_migrate.analysis.values import Computed, Unknown
 from fsdp_migrate.families.wrapping import part_paths
+from fsdp_migrate.families.wrapping.one_program import can_meet
 from fsdp_migrate.fsdp1.references import enclosing_function
 from fsdp_migrate.planning.context import Study
 from fsdp_migrate.planning.model import Constructor
@@ -108,7 +109,7 @@ def _has_compiled_names(
     model: ast.expr, module: Module, models: Collection[Constructor], study: Study
 ) -> bool:
     for given, where in study.cache(_compiled):
-        if given is None:
+        if given is None or not can_meet(where, module, study):
             continue
         if not study.models(given, where).constructors.isdisjoint(models):
             if not _is_beside(given, where, model, module):

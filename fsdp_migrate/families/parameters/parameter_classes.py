@@ -17,6 +17,7 @@ from fsdp_migrate.analysis.module import Module
 from fsdp_migrate.analysis.values import Class, Display, External, Function, Made, Values
 from fsdp_migrate.families.parameters import attributes
 from fsdp_migrate.families.wrapping import model_contents
+from fsdp_migrate.families.wrapping.one_program import can_meet
 from fsdp_migrate.fsdp1.construct import Construct
 from fsdp_migrate.fsdp1.site import Site
 from fsdp_migrate.planning.context import Study
@@ -139,47 +140,9 @@ def models_concerned(site: Site, study: Study) -> list[Constructor]:
     every = list(study.constructors.values())
     if site.construct == FOUR_BIT:
         # 4-bit layers are put in place of others, in any model that they can get to.
-        return [c for c in every if _can_meet(site.module, c.module, study)]
+        return [c for c in every if can_meet(site.module, c.module, study)]
     kept = [c for c in every if attributes.keeps_attributes(c, study) is not None]
     return [c for c in kept if _may_have(c, site, study)]
-
-
-def _can_meet(module: Module, other: Module, study: Study) -> bool:
-    """Whether two modules may run in one program: a script runs only with what it imports."""
-    if module is other or not _is_script(module):
-        return True
-    importers = [m for m in study.project.modules if module in _imported(m, study)]
-    return other in importers or any(other in _imported(m, study) for m in (module, *importers))
-
-
-def _is_script(module: Module) -> bool:
-    return any(
-        isinstance(statement, ast.If) and "__main__" in ast.unparse(statement.test)
-        for statement in module.source.tree.body
-    )
-
-
-def _imported(module: Module, study: Study) -> set[Module]:
-    """The modules of the project that one imports, however indirectly."""
-    known = study.cache(_import_sets)
-    if module in known:
-        return known[module]
-    found = known[module] = set()
-    waiting = [module]
-    while waiting:
-        importer = waiting.pop()
-        names = {b.qualified for b in importer.table.imports}
-        names.update(star for _, star in importer.table.stars)
-        for name in names:
-            resolved = study.project.resolve(name, importer)
-            if resolved is not None and resolved[0] not in found:
-                found.add(resolved[0])
-                waiting.append(resolved[0])
-    return found
-
-
-def _import_sets(study: Study) -> dict[Module, set[Module]]:
-    return {}
 
 
 def _may_have(constructor: Constructor, site: Site, study: Study) -> bool:

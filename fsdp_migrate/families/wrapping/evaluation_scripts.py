@@ -1,35 +1,130 @@
-"""Tell scripts that run a model without training it, to which much of FSDP makes no difference."""
+"""Tell scripts that run a model without training it, to which much of FSDP makes no difference.
+
+What a script runs is told by names: what stands outside of functions, in it and in what it imports
+of the project, and then each function and class whose name stands in what it runs.
+"""
 
 from __future__ import annotations
 
+import ast
+from collections.abc import Iterator
+
 from fsdp_migrate.analysis.module import Module
 from fsdp_migrate.analysis.project import Project
+from fsdp_migrate.families.wrapping.one_program import imported
+from fsdp_migrate.planning.context import Study
+from fsdp_migrate.syntax.expressions import last_name
+from fsdp_migrate.syntax.trees import DEFINITIONS, asks_for_main, last_part, walk
 
-EVALUATES = ("no_grad", "inference_mode")
+EVALUATES = ("no_grad", "inference_mode", "set_grad_enabled")
 TRAINS = frozenset({"backward", "fit", "grad"})
-SAVES = ("state_dict", "save_pretrained", "summon_full_params", "Trainer", "Accelerator")
+STATE, OWN_STATES = "state_dict", frozenset({"state_dict", "load_state_dict"})
+OTHERS = frozenset({"save_pretrained", "summon_full_params", "Trainer", "Accelerator"})
+
+# Decorators and bases that call nothing of what they are given but by its name.
+PLAIN_DECORATORS = frozenset(
+    {*EVALUATES, "staticmethod", "classmethod", "property", "dataclass", "contextmanager", "wraps"}
+)
+PLAIN_BASES = frozenset({"Module", "object", "ABC", "Dataset", "IterableDataset", "Enum"})
 
 
-def only_evaluates(module: Module, project: Project) -> bool:
+def only_evaluates(module: Module, study: Study) -> bool:
     """Whether a file is a script that nobody imports, that runs its model without gradients, and
-    that neither trains nor saves: nor does what it imports of the project."""
+    that neither trains it nor asks for its state: nor does what it runs of what it imports."""
     if not module.mentions("__main__") or not module.mentions(*EVALUATES):
         return False
-    importers = (other for other in project.modules if other.mentions(module.path.stem))
-    if any(module in _imported(other, project) for other in importers if other is not module):
+    importers = (m for m in study.project.modules if m.mentions(module.path.stem))
+    if any(module in imported(m, study) for m in importers if m is not module):
         return False
-    reached, ahead = {module}, [module]
-    while ahead:
-        importer = ahead.pop()
-        if importer.mentions(*SAVES) or any(importer.table.calls_by_name.of(TRAINS)):
-            return False
-        new = _imported(importer, project) - reached
-        reached |= new
-        ahead += new
-    return True
+    modules = [module, *imported(module, study)]
+    defined = {n.name for m in modules for n in m.source.tree.body if isinstance(n, DEFINITIONS)}
+    libraries = {each: _libraries(each, study.project) for each in modules}
+    return not any(
+        _trains_or_saves(node, where, OTHERS - (defined - libraries[where]), study)
+        for root, where in _run_by(module, libraries, defined)
+        for node in walk(root)
+    )
 
 
-def _imported(importer: Module, project: Project) -> set[Module]:
-    """The modules of the project that a file imports."""
-    found = (project.resolve(b.qualified, importer) for b in importer.table.imports)
-    return {resolved[0] for resolved in found if resolved is not None}
+def _trains_or_saves(node: ast.AST, module: Module, others: frozenset[str], study: Study) -> bool:
+    match node:
+        case ast.Call(func=ast.Attribute(value=owner, attr=name)) if name in OWN_STATES:
+            return bool(study.models(owner, module))
+        case ast.Call(func=func):
+            return last_name(func) in TRAINS | others or STATE in last_name(func)
+        case ast.Name(id=name) | ast.Attribute(attr=name):
+            return name in others
+    return False
+
+
+def _run_by(
+    script: Module, libraries: dict[Module, set[str]], defined: set[str]
+) -> Iterator[tuple[ast.AST, Module]]:
+    """What a script runs, with the file in which it stands.
+
+    Args:
+        libraries: the names for other libraries' in each of the files.
+        defined: the names that the files give to classes and functions.
+    """
+    words: set[str] = set()
+    waiting: list[tuple[ast.stmt, Module]] = [
+        (statement, module)
+        for module in libraries
+        for statement in module.source.tree.body
+        if module is script or not asks_for_main(statement)
+    ]
+    is_new = True
+    while is_new:
+        now = [each for each in waiting if _runs(each[0], words)]
+        waiting = [each for each in waiting if not _runs(each[0], words)]
+        for statement, module in now:
+            ran: list[ast.AST] = [statement]
+            if isinstance(statement, ast.ClassDef):
+                plain = all(last_part(base) in PLAIN_BASES | defined for base in statement.bases)
+                later = [each for each in statement.body if plain and _is_asked_for(each)]
+                waiting += [(each, module) for each in later]
+                others = [each for each in statement.body if each not in later]
+                ran = [*statement.bases, *statement.keywords, *statement.decorator_list, *others]
+            for root in ran:
+                words.update(w for node in walk(root) for w in _words(node, libraries[module]))
+                yield root, module
+        is_new = bool(now)
+
+
+def _runs(statement: ast.stmt, words: set[str]) -> bool:
+    """Whether a statement of a file or a class runs where some words stand in what runs."""
+    if not isinstance(statement, DEFINITIONS):
+        return True
+    decorators = {
+        last_part(each.func if isinstance(each, ast.Call) else each)
+        for each in statement.decorator_list
+    }
+    return statement.name in words or not decorators <= PLAIN_DECORATORS
+
+
+def _is_asked_for(statement: ast.stmt) -> bool:
+    """Whether a statement of a class is a method that runs only where its name stands."""
+    if not isinstance(statement, (ast.FunctionDef, ast.AsyncFunctionDef)):
+        return False
+    return not statement.name.startswith("__") and statement.name != "forward"
+
+
+def _libraries(module: Module, project: Project) -> set[str]:
+    """The names that a file gives to other libraries and what it imports of them, and to nothing
+    else."""
+    found = {b.name for b in module.table.imports if project.resolve(b.qualified, module) is None}
+    return {
+        name
+        for name in found
+        if all(isinstance(each.ctx, ast.Load) for each in module.table.names_by_id.named(name))
+    }
+
+
+def _words(node: ast.AST, libraries: set[str]) -> Iterator[str]:
+    match node:
+        case ast.Attribute(value=ast.Name(id=library)) if library in libraries:
+            pass  # torch.load is no method of the project's
+        case ast.Name(id=word) | ast.Attribute(attr=word) | ast.Constant(value=str(word)):
+            yield word
+        case ast.alias(name=word, asname=str()):
+            yield word.rpartition(".")[2]

@@ -73,7 +73,7 @@ def doubt(constructor: Constructor, study: Study) -> str:
     """What has to be judged of models whose parameters are on the CPU: a process group of the
     project may be made for other devices alone. A file that makes its groups itself has those. A
     script that evaluates a model and no more reduces nothing there."""
-    if only_evaluates(constructor.module, study.project):
+    if only_evaluates(constructor.module, study):
         return ""
     found = [
         (call, module)

@@ -14,6 +14,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from enum import Enum, auto
 
+from fsdp_migrate.analysis.flow import access_path
 from fsdp_migrate.analysis.module import Module
 from fsdp_migrate.analysis.values import (
     Computed,
@@ -37,7 +38,7 @@ from fsdp_migrate.families.wrapping.policy_functions import (
 from fsdp_migrate.fsdp1 import api as fsdp1
 from fsdp_migrate.planning.context import Study
 from fsdp_migrate.planning.model import Constructor
-from fsdp_migrate.syntax.trees import FUNCTIONS
+from fsdp_migrate.syntax.trees import FUNCTIONS, walk
 
 
 class Kind(Enum):
@@ -91,6 +92,26 @@ class Policy:
         if self.kind is not Kind.ANY:
             return [self]
         return [each for part in self.parts for p in part for each in p.joined]
+
+    @property
+    def computes_classes(self) -> bool:
+        """Whether its classes are computed: those of modules are others once these are sharded,
+        ``type(model.layers[-1])``."""
+        if self.kind is not Kind.CLASSES or self.argument is None:
+            return False
+        is_written = isinstance(self.argument, (ast.Set, ast.List, ast.Tuple))
+        if not is_written:
+            return access_path(self.argument) is None
+        return any(
+            isinstance(node, ast.Call)
+            or (isinstance(node, ast.Attribute) and node.attr == "__class__")
+            for node in walk(self.argument)
+        )
+
+    @property
+    def asks_computed_classes(self) -> bool:
+        """Whether it asks for such classes, and other things as well."""
+        return self.kind is Kind.ANY and any(p.computes_classes for p in self.joined)
 
     @property
     def counts_joined(self) -> bool:

@@ -80,7 +80,7 @@ def _expressed(argument: ast.expr, plan: ShardPlan, study: Study) -> PolicyUse:
         result = _asked_in_loop(argument, real, plan, study)
     elif policy_sizes.are_counts(real, argument, plan.constructor, study):
         return policy_sizes.loop(argument, real, plan, study, nullable=nullable)
-    elif any(is_used_otherwise(p, study) for p in real) or (
+    elif any(is_used_otherwise(p, study) or p.asks_computed_classes for p in real) or (
         any(p.needs_walk for p in real) and not policy_sizes.are_tests(real, constructor, study)
     ):
         return _walked(argument, real, plan, study, nullable=nullable)
@@ -153,7 +153,7 @@ def _inlined(argument: ast.expr, policy: Policy, plan: ShardPlan, study: Study) 
     setup: tuple[Code, ...] = ()
     if policy.kind is Kind.CLASSES and policy.argument is not None:
         classes = class_tuple(policy.argument)
-        if len(classes.preview()) > LONGEST_TEST or _is_made(policy.argument):
+        if len(classes.preview()) > LONGEST_TEST or policy.computes_classes:
             name = plan.fresh("wrap_classes")  # made once, not for every module
             setup = (code("{n} = {c}", n=name, c=classes),)
             classes = code("{n}", n=name)
@@ -172,12 +172,6 @@ def _inlined(argument: ast.expr, policy: Policy, plan: ShardPlan, study: Study) 
         classes=policy.argument if policy.kind is Kind.CLASSES else None,
     )
     return PolicyUse(_describe(policy), targets=targets, setup=setup)
-
-
-def _is_made(classes: ast.expr) -> bool:
-    """Whether an expression computes its classes: ``get_classes()``."""
-    written = isinstance(classes, (ast.Set, ast.List, ast.Tuple))
-    return not written and access_path(classes) is None
 
 
 def _consume(policy: Policy, plan: ShardPlan, study: Study) -> None:

@@ -95,7 +95,7 @@ def test(policy: Policy, variable: str, plan: ShardPlan) -> Code:
         nn=nn,
         l=name("torch.nn.modules.linear", "NonDynamicallyQuantizableLinear"),
         d=name("torch.distributed.tensor", "DTensor"),
-        n=_count(policy),
+        n=count(policy),
     )
 
 
@@ -117,14 +117,14 @@ def loop(
         if not at_call:
             statement = present(sole_assignment(argument, first.node, first.module))
             plan.proposal.delete(first.module, statement)
-        return PolicyUse(message, walk=_count(first), by_size=True)
+        return PolicyUse(message, walk=count(first), by_size=True)
     for policy in real:
-        convert_origin(policy, _count(policy), message, plan, study)
+        convert_origin(policy, count(policy), message, plan, study)
     walk, setup = under_a_name(argument, plan)
     return PolicyUse(message, walk=walk, may_be_none=nullable, by_size=True, setup=setup)
 
 
-def _count(policy: Policy) -> Code:
+def count(policy: Policy) -> Code:
     """How many parameters make a unit."""
     return code("{n}", n=policy.argument) if policy.argument is not None else code(USUAL_SIZE)
 

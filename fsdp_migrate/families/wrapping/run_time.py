@@ -261,7 +261,7 @@ def _doubt(argument: str, constructor: Constructor, study: Study) -> str:
     if argument == "sharding_strategy":
         if constructor.has("device_mesh") or constructor.has("process_group"):
             return ""  # it shards over them
-        return strategies.doubt(strategies.possible(constructor, study), study)
+        return strategies.doubt(strategies.possible(constructor, study), constructor.module, study)
     if argument == "mixed_precision" and study.project.mentions("buffer_dtype"):
         return late_memory.doubt(constructor, study)
     return ""

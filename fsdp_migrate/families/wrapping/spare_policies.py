@@ -1,7 +1,8 @@
-"""Policies that no constructor in sight is given, in functions that return them.
+"""Policies that no constructor in sight is given.
 
 ``get_mistral_policy()`` beside ``get_llama_policy()``, which is called: whoever takes the one in
 the place of the other hands it to the loop that is written now, which asks no policy of FSDP1's.
+A policy under a function's own name that nothing reads goes.
 """
 
 from __future__ import annotations
@@ -9,12 +10,13 @@ from __future__ import annotations
 import ast
 from typing import NamedTuple
 
-from fsdp_migrate.families.wrapping import policies, policy_loops, unread_names
+from fsdp_migrate.families.wrapping import policies, policy_loops, policy_sizes, unread_names
 from fsdp_migrate.fsdp1.references import enclosing_function
 from fsdp_migrate.fsdp1.site import Site
 from fsdp_migrate.planning.context import Study
 from fsdp_migrate.planning.edits import Code
 from fsdp_migrate.planning.model import Constructor
+from fsdp_migrate.syntax.trees import walk
 
 FORMS = frozenset({policy_loops.CLASSES, policy_loops.PREDICATE})
 REVIEW = (
@@ -31,9 +33,25 @@ class Spare(NamedTuple):
     constructors: frozenset[Constructor]
 
 
+def statement_that_nothing_reads(site: Site, study: Study) -> ast.stmt | None:
+    """The statement of a function that keeps a policy under a name which nothing reads, if it does
+    nothing else."""
+    table = site.module.table
+    match table.parents[site.expression]:
+        case ast.Assign(targets=[ast.Name(id=name)], value=ast.Call() as value) as made:
+            scope = table.scope_of(made)
+            calls = [node for node in walk(value) if isinstance(node, ast.Call)]
+            is_own = scope.is_function and name in scope.bindings
+            hidden = site.module.mentions("locals", "vars")
+            if is_own and not hidden and calls == [value] and not table.reads(name, scope):
+                return made
+    return None
+
+
 def like_others(site: Site, study: Study) -> Spare | None:
-    """How a policy is written that a function returns, if others that functions return have one
-    form; None where that cannot be said."""
+    """How a policy is written that a function returns: as others that functions return, if those
+    have one form. Where nothing reads the function's name, no loop asks for one, and it may have
+    the form that a policy of its kind has by itself. None where that cannot be said."""
     if not _is_returned(site.expression, site):
         return None
     others = [
@@ -41,17 +59,24 @@ def like_others(site: Site, study: Study) -> Spare | None:
         for node, conversion in study.conversions.items()
         if conversion.message in FORMS and isinstance(node, ast.Call)
     ]
-    if len({each.message for each in others}) != 1:
+    forms = {each.message for each in others}
+    is_spare = not review(site, study)
+    if len(forms) != 1 and not is_spare:
         return None
     try:
         found = policies.read(study.values(site.expression, site.module), study)
     except policies.Unreadable:
         return None
-    if len(found) != 1 or found[0].kind is not policies.Kind.CLASSES:
+    if len(found) != 1:
         return None
-    message = others[0].message
+    if found[0].by_size and is_spare and isinstance(site.node, ast.Call):
+        return Spare(policy_sizes.count(found[0]), "number of parameters", study.every_constructor)
+    if found[0].kind is not policies.Kind.CLASSES:
+        return None
+    message = forms.pop() if len(forms) == 1 else policy_loops.CLASSES
     new = policy_loops.written_in(message, found[0])
-    return Spare(new, message, frozenset().union(*(each.constructors for each in others)))
+    models = frozenset().union(*(each.constructors for each in others))
+    return Spare(new, message, models or study.every_constructor)
 
 
 def review(site: Site, study: Study) -> str:

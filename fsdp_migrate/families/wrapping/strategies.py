@@ -18,6 +18,7 @@ from fsdp_migrate.analysis.module import Module
 from fsdp_migrate.analysis.values import Constant, External, Value
 from fsdp_migrate.families.wrapping import command_line, mesh_strategies, passed_arguments, tables
 from fsdp_migrate.families.wrapping.assigned_strategies import can_be_assigned
+from fsdp_migrate.families.wrapping.evaluation_scripts import only_evaluates
 from fsdp_migrate.families.wrapping.passed_arguments import Parameter
 from fsdp_migrate.fsdp1 import api as fsdp1
 from fsdp_migrate.planning.context import Study
@@ -103,9 +104,12 @@ def possible(constructor: Constructor, study: Study) -> frozenset[str]:
     return known or frozenset(name for name in MEMBERS if study.project.mentions(name))
 
 
-def doubt(names: Set[str], study: Study) -> str:
-    """What has to be judged if one of the strategies leaves every rank all of a model."""
+def doubt(names: Set[str], module: Module, study: Study) -> str:
+    """What has to be judged if one of the strategies leaves every rank all of a model: a script
+    that only evaluates it reduces nothing."""
     if "NO_SHARD" not in names or study.target >= CLEAN_REPLICATION:
+        return ""
+    if only_evaluates(module, study):
         return ""
     return (
         f"NO_SHARD became a (world_size, 1) mesh: before {CLEAN_REPLICATION} NCCL may "

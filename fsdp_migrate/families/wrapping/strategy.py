@@ -254,7 +254,7 @@ def decide_argument(site: Site, study: Study, rule: str) -> Decision:
             plan.everywhere["reshard_after_forward"] = _reshard(choice, plan, value, study)
         if choice.rows is not None and not choice.strategies <= strategies.OVER_ALL:
             _choose_mesh(choice.rows, plan, study)
-        review = strategies.doubt(choice.strategies, study)
+        review = strategies.doubt(choice.strategies, site.module, study)
         return study.rewritten(site, rule, "the strategies -> reshard_after_forward", review=review)
     problem = apply_strategy(name, plan, study)
     _remove_variable(plan, value, study)
@@ -266,7 +266,7 @@ def decide_argument(site: Site, study: Study, rule: str) -> Decision:
         help = "build a 2-D device mesh and pass it as device_mesh"
         return study.left(site, rule, problem, help, final=True)
     if name == "NO_SHARD":
-        review = strategies.doubt({name}, study)
+        review = strategies.doubt({name}, site.module, study)
         return study.rewritten(site, rule, "NO_SHARD -> a mesh that only replicates", review=review)
     if name in strategies.RESHARD_NEVER:
         return study.rewritten(site, rule, f"{name} -> reshard_after_forward=False")
@@ -339,7 +339,7 @@ def _at_run_time(site: Site, plan: ShardPlan, value: ast.expr, study: Study, rul
         site,
         rule,
         "sharding_kwargs chooses at run time",
-        review="" if mesh else strategies.doubt(possible, study),
+        review="" if mesh else strategies.doubt(possible, site.module, study),
     )
     names = vocabulary.mentions(value, strategies.ENUM, site, study)
     for name in names:
