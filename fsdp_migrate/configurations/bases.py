@@ -29,7 +29,11 @@ def of_command(
     name, unknown = named
     if not unknown and "$" not in name:
         found, reason = _named(block, name, files, root)
+        if not found and not block.is_sure:
+            return []
         return [([*found, *block.beside], reason)]
+    if not block.is_sure:
+        return []
     reason = f"which configuration {block.file.place(block.head.start)} reads is not known: "
     reason += unknown or FROM_VARIABLE
     version = block.settings.get("fsdp_version")

@@ -17,6 +17,7 @@ from fsdp_migrate.configurations.comments import remarks
 from fsdp_migrate.configurations.formats import shell
 from fsdp_migrate.configurations.formats.shell import Kind, Script, Statement, Word
 from fsdp_migrate.configurations.formats.text import Span
+from fsdp_migrate.configurations.frameworks.words import truth
 from fsdp_migrate.configurations.recognise import (
     ACCELERATE,
     ELSEWHERE,
@@ -176,6 +177,7 @@ def _flags(file: File, statement: Statement, code: str, begin: int, end: int) ->
             return
         if path is not None and not str(path.value).lstrip().startswith("{"):
             block.base = (str(path.value), path.unknown)
+            block.is_sure = not truth(block.settings["fsdp"].value)  # others have --fsdp true too
             block.forget("fsdp_config")
         elif path is not None:
             values = _inline(path)
