@@ -3,16 +3,25 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from fsdp_migrate.configurations import commands, comments, recognise, secrets, vendored
+from fsdp_migrate.configurations import (
+    bases,
+    commands,
+    comments,
+    named_files,
+    recognise,
+    secrets,
+    unread,
+    vendored,
+)
 from fsdp_migrate.configurations.block import Block, File
 from fsdp_migrate.configurations.entries import Entries
 from fsdp_migrate.configurations.formats import cells, json_, steps, yaml
 from fsdp_migrate.configurations.formats.text import Refused, Text, applied
-from fsdp_migrate.configurations.frameworks.accelerate import is_fsdp
+from fsdp_migrate.configurations.frameworks import accelerate
 from fsdp_migrate.configurations.run import (
     Decided,
     Group,
@@ -24,6 +33,7 @@ from fsdp_migrate.configurations.run import (
 )
 from fsdp_migrate.configurations.settings import Migrate
 from fsdp_migrate.configurations.words import Words
+from fsdp_migrate.discovery.configuration_files import TEMPLATES
 from fsdp_migrate.fsdp1.construct import Construct
 from fsdp_migrate.fsdp1.site import Key
 from fsdp_migrate.planning.outcome import Outcome
@@ -39,6 +49,7 @@ PINNED = {  # distributions whose release decides what becomes of their settings
 }
 YAML = (".yaml", ".yml")
 JSON = (".json",)
+PRECISION = "mixed_precision"
 LARGEST = 100_000  # characters that are looked at closely; what is longer is data
 RETURNS = "its lines end in a carriage return alone"
 
@@ -51,6 +62,7 @@ class Configurations:
     problems: list[Problem] = field(default_factory=list)
     remarks: dict[str, Remarks] = field(default_factory=dict)  # by the name that files are shown by
     pinned: Pinned = lambda name, path: ()
+    calls: frozenset[named_files.Place] = frozenset()  # that are decided with the file they name
 
     def decide(
         self,
@@ -101,7 +113,7 @@ class Configurations:
         for group in self.groups:
             for run in group.runs:
                 settings = run.settings()
-                if run.code == recognise.ACCELERATE and is_fsdp(settings):
+                if run.code == recognise.ACCELERATE and accelerate.is_fsdp(settings):
                     for block in run.blocks:
                         values = {name: s.value for name, s in block.settings.items()}
                         path = os.path.relpath(block.file.path, root)
@@ -113,7 +125,8 @@ class Configurations:
         found = []
         for group in self.groups:
             if any(
-                run.code == recognise.ACCELERATE and is_fsdp(run.settings()) for run in group.runs
+                run.code == recognise.ACCELERATE and accelerate.is_fsdp(run.settings())
+                for run in group.runs
             ):
                 decide(group, width, "", self._by_pins(group))
                 found.append(waits_for(group))
@@ -158,12 +171,14 @@ def read(
     root: Path,
     pinned: Pinned = lambda name, path: (),
     sources: Mapping[Path, bytes] | None = None,
+    python: Callable[[], Iterable[tuple[Path, bytes]]] = tuple,
 ) -> Configurations:
     """Read everything that may be a configuration.
 
     Args:
         pinned: knows the releases of the frameworks.
-        sources: the Python files beside it.
+        sources: the Python files beside it that may meet FSDP1.
+        python: gives all Python files, for what is asked of them once, if at all.
     """
     found = Configurations(pinned=pinned)
     blocks: list[Block] = []
@@ -197,8 +212,17 @@ def read(
             sound.append(block)
         elif twice not in found.problems:
             found.problems.append(twice)
-    runs = list(_runs(sound, root))
+    named = named_files.read(
+        files, sources or {}, sound, display, root, lambda path: pinned("transformers", path)
+    )
+    found.calls = frozenset(named.calls)
+    runs = [*named.runs, *_runs(sound, root, named.blocks())]
     old = vendored.too_old(sources or {}, display)
+    precise = [r for r in runs if r.code == recognise.ACCELERATE and PRECISION in r.settings()]
+    stored = vendored.storage(python, display) if precise else []
+    for run in precise:
+        cast = accelerate.DTYPES.get(str(run.settings()[PRECISION].value).upper(), "")
+        run.beside = next((s for s in stored if not str(s.value).startswith(cast)), None)
     for run in runs:
         run.reason = run.reason or old.get(run.code, "")
     found.groups = groups(runs)
@@ -214,13 +238,15 @@ def _cells(data: bytes, path: Path, shown: str) -> Iterator[File]:
 def _blocks(file: File, data: bytes) -> Sequence[Block]:
     text = file.text
     suffix = file.path.suffix.lower()
+    if suffix in TEMPLATES:
+        return unread.block(file, unread.TEMPLATE)
     if suffix not in YAML + JSON:
         return commands.blocks(file)
     looks = recognise.is_called_fsdp(file) or recognise.LOOKS.search(data) is not None
     if not looks:
         return ()
     if len(text.text) > LARGEST:
-        return recognise.too_long(file, f"a file of more than {LARGEST:,} characters is not read")
+        return unread.block(file, f"a file of more than {LARGEST:,} characters is not read")
     if suffix in JSON:
         document = json_.read(text.text)
         return recognise.blocks_of_json(file, document)
@@ -228,7 +254,7 @@ def _blocks(file: File, data: bytes) -> Sequence[Block]:
         documents = yaml.read(text.text)
     except yaml.NotYaml:
         if yaml.is_template(text.text):
-            return ()
+            return unread.block(file, unread.TEMPLATE)
         raise
     file.remarks = comments.remarks(text, comments.words_of(documents))
     found = recognise.blocks_of_yaml(file, documents)
@@ -265,18 +291,23 @@ def _repeated(block: Block) -> Problem | None:
     return None
 
 
-def _runs(blocks: Sequence[Block], root: Path) -> Iterator[Run]:
-    """The runs of all blocks: each file by itself, and with the commands that name it."""
+def _runs(blocks: Sequence[Block], root: Path, used: set[Block]) -> Iterator[Run]:
+    """The runs of all blocks: each file by itself, and with what names it; those that are ``used``
+    have one already."""
     files: dict[Path, list[Block]] = {}
     for block in blocks:
         files.setdefault(block.file.path, []).append(block)
-    used: set[Block] = set()
     for block in blocks:
         if not isinstance(block, Words) or block.is_base:
             continue
-        for base, reason in commands.bases(block, files, root):
+        for base, reason in bases.of_command(block, files, root):
             used.update(base if block.code != recognise.ACCELERATE else ())
             yield Run([*base, block], reason)
+    for block in blocks:
+        inner = bases.of_recipe(block, files, root) if isinstance(block, Entries) else []
+        if inner:
+            used.update([*inner, block])
+            yield Run([*inner, block])
     for block in blocks:
         if block not in used and not isinstance(block, Words):
             yield Run([block])

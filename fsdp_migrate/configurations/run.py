@@ -34,6 +34,7 @@ class Run:
 
     blocks: list[Block]
     reason: str = ""  # why nothing of it can be decided
+    beside: Setting | None = None  # what the program beside it says
 
     @property
     def code(self) -> str:
@@ -43,6 +44,8 @@ class Run:
         found: dict[str, Setting] = {}
         for block in self.blocks:
             found |= block.settings
+        if self.beside is not None:
+            found[self.beside.name] = self.beside
         return found
 
     def holder(self, name: str) -> Block:
@@ -130,6 +133,8 @@ def _changes(
     for run in group.runs:
         for change in migrate(run.code)(run.settings()):
             block = run.holder(change.old)
+            if block.is_fixed and change.outcome is Outcome.REWRITTEN:
+                continue
             key = (block, change.old, "" if change.old or not change.new else change.new[0])
             known = found.setdefault(key, change)
             if (known.new, known.outcome) != (change.new, change.outcome):
