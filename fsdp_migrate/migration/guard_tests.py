@@ -7,7 +7,6 @@ the sharding the model itself tells; in front of it the flag does.
 from __future__ import annotations
 
 import ast
-import copy
 from collections.abc import Collection, Iterator, Sequence
 
 from fsdp_migrate.analysis.module import Module
@@ -213,15 +212,21 @@ def _said_by_caller(
         bound = scope.bindings.get(name, ())
         if name not in given or len(bound) != 1:
             return None
-    return of_kind(_Replaced(given).visit(copy.deepcopy(test)), ast.expr)
+    return of_kind(_replaced(test, given), ast.expr)
 
 
-class _Replaced(ast.NodeTransformer):
-    def __init__(self, given: dict[str, ast.expr]) -> None:
-        self.given = given
+def _replaced(node: ast.AST, given: dict[str, ast.expr]) -> ast.AST:
+    """A condition with expressions in the place of its names; the tree that it stands in stays."""
+    if isinstance(node, ast.Name):
+        return given[node.id]
 
-    def visit_Name(self, node: ast.Name) -> ast.expr:
-        return self.given[node.id]
+    def part(value: object) -> object:
+        if isinstance(value, list):
+            return [part(each) for each in value]
+        return _replaced(value, given) if isinstance(value, ast.AST) else value
+
+    made = type(node)(**{name: part(value) for name, value in ast.iter_fields(node)})
+    return ast.copy_location(made, node)
 
 
 def _is_steady(test: ast.expr, statement: ast.stmt, module: Module) -> bool:

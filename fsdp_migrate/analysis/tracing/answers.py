@@ -83,7 +83,7 @@ class Answers:
             return self.final[key]
         if key in self._open or key in self._valid:
             self._lowest = min(self._lowest, self._depth(key))
-            return self._read(key, self._found.get(key, gather()))
+            return self._read(key, self._found[key] if key in self._found else gather())
         depth = len(self._open)
         if depth == 0:
             self._begin()
@@ -140,7 +140,8 @@ class Answers:
     def _begin(self) -> None:
         self._lowest, self._blank, self._again = _NONE, False, 0
         self._stays = self._spent = False
-        self._forget([*self._how, *self._readers])
+        if self._how or self._readers:
+            self._forget([*self._how, *self._readers])
         self._closed.clear()
         if sys.getrecursionlimit() < RECURSION_LIMIT:
             sys.setrecursionlimit(RECURSION_LIMIT)
@@ -204,12 +205,13 @@ class Answers:
         if key in self._valid:
             return self._found[key]
         self._valid.add(key)
-        self._waiting.pop(key, None)
+        if key in self._waiting:
+            del self._waiting[key]
         find, _, _, gather = self._how[key]
         kept = self._released.get(key)
         result = gather([*find(), *kept] if kept else find())
-        before = self._found.get(key, gather())
-        times = self._times[key] = self._times.get(key, 0) + 1
+        before = self._found[key] if key in self._found else gather()
+        times = self._times[key] = self._times[key] + 1 if key in self._times else 1
         if times > MAX_ROUNDS // 2:
             seen = self._seen[key] = gather(dict.fromkeys([*self._seen.get(key, before), *result]))
             if times > MAX_ROUNDS and not self._stays:
@@ -219,7 +221,7 @@ class Answers:
         self._spent = self._spent or times > LAST_ROUND or self._again > MAX_STEPS
         if result == before:
             result = before  # the same object
-        else:
+        elif key in self._readers:
             self._ask_again(key)
         self._found[key] = result
         return result

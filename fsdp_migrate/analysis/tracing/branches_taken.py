@@ -17,7 +17,7 @@ from fsdp_migrate.analysis.values import Constant, Display, Frame, Function, Fun
 from fsdp_migrate.syntax import conditions
 from fsdp_migrate.syntax.expressions import names_in
 from fsdp_migrate.syntax.scopes import Kind
-from fsdp_migrate.syntax.trees import FUNCTIONS
+from fsdp_migrate.syntax.trees import FUNCTIONS, walk
 
 OPERATORS: dict[type[ast.cmpop], Callable[[Any, Any], bool]] = {
     ast.Eq: operator.eq,
@@ -41,6 +41,7 @@ class BranchesTaken:
         self._asking: set[tuple[ast.AST, Frame]] = set()
         self._frames: dict[tuple[ast.Call, Frame], Frame] = {}
         self._conditions: dict[tuple[ast.AST, ast.AST], list[tuple[ast.expr, bool]]] = {}
+        self._parts: dict[tuple[ast.expr, ast.AST], bool] = {}
 
     def passes_by(self, frame: Frame | None, node: ast.AST, module: Module) -> bool:
         """Whether the call of a frame cannot get to ``node``, which stands in its function."""
@@ -69,23 +70,30 @@ class BranchesTaken:
         around that."""
         key = (node, function)
         if key not in self._conditions:
+            found = conditions.around(node, module.table, function)
+            self._conditions[key] = [
+                each for each in found if self._has_part(function, each[0], module)
+            ]
+        return self._conditions[key]
+
+    def _has_part(self, function: FunctionNode, test: ast.expr, module: Module) -> bool:
+        """Whether a parameter of a function, or of one around it, has a part in a condition."""
+        key = (test, function)
+        if key not in self._parts:
             around = [n for n in module.table.ancestors(function) if isinstance(n, FUNCTIONS)]
             given = [each.args for each in (function, *around)]
             names = {
                 a.arg for args in given for a in (*args.posonlyargs, *args.args, *args.kwonlyargs)
             }
-            found = conditions.around(node, module.table, function)
-            self._conditions[key] = [
-                each for each in found if not names.isdisjoint(self._asks_for(each[0], module))
-            ]
-        return self._conditions[key]
+            self._parts[key] = not names.isdisjoint(self._asks_for(test, module))
+        return self._parts[key]
 
     def _asks_for(self, test: ast.expr, module: Module) -> set[str]:
         """The names in a condition, and in the conditions that its variables stand for."""
-        named = [node for node in ast.walk(test) if isinstance(node, ast.Name)]
+        named = [node for node in walk(test) if isinstance(node, ast.Name)]
         assigned = [self._only_assigned(name, module) for name in named]
         inner = [names_in(each) for each in assigned if each is not None]
-        return names_in(test).union(*inner)
+        return {name.id for name in named}.union(*inner)
 
     def answer(self, test: ast.expr, module: Module, frame: Frame | None) -> bool | None:
         """What a condition is in a call; None where its literal arguments do not tell."""

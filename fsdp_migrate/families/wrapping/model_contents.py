@@ -23,7 +23,7 @@ from fsdp_migrate.families.wrapping.module_values import CONTAINER, ModuleValues
 from fsdp_migrate.fsdp1 import api as fsdp1
 from fsdp_migrate.planning.context import Study
 from fsdp_migrate.planning.model import Constructor, is_none
-from fsdp_migrate.syntax.trees import DEFINITIONS
+from fsdp_migrate.syntax.trees import DEFINITIONS, walk
 
 # Outside libraries whose models of these names are transformers without BatchNorm and without
 # persistent float buffers (transformers registers its rotary tables with persistent=False).
@@ -176,11 +176,11 @@ def _finds_call(cls: Class, place: int | str) -> bool:
         name = place if isinstance(place, str) else "".join(names[place : place + 1])
         kept = {
             access_path(target)
-            for node in ast.walk(init)
+            for node in walk(init)
             if isinstance(node, ast.Assign) and access_path(node.value) == name
             for target in node.targets
         }
-        called = {access_path(c.func) for c in ast.walk(cls.node) if isinstance(c, ast.Call)}
+        called = {access_path(c.func) for c in walk(cls.node) if isinstance(c, ast.Call)}
         return bool((kept & called) - {None, name})
     return False
 
@@ -225,7 +225,7 @@ def _given_names(cls: ast.ClassDef) -> list[str]:
     """What a class takes out of ``self`` and others give to it: ``net.adapter = Adapter()``."""
     own = {node.name for node in cls.body if isinstance(node, DEFINITIONS)}
     asked: dict[str, None] = {}
-    for node in ast.walk(cls):
+    for node in walk(cls):
         match node:
             case ast.Assign(targets=targets, value=ast.expr() as value) if not is_none(value):
                 own |= {t.attr for t in targets if isinstance(t, ast.Attribute)}
