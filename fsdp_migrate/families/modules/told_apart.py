@@ -41,7 +41,12 @@ def told_apart(decision: Decision, site: Site, study: Study) -> Decision | None:
     changes = [e for e in decision.edits if not isinstance(e, BESIDE)]
     if not changes:
         return decision
-    if len(changes) > 1 or _is_given_more(site) or not is_told_by_class(site, study):
+    if len(changes) > 1 or decision.claims.gone or _is_given_more(site):
+        return None
+    made_by = study.models(site.subject, site.module).constructors
+    if access_path(site.subject) is None or any(c.defined_by is not None for c in made_by):
+        return None
+    if not is_told_by_class(site, study):
         return None
     module = site.module
     proposal = study.proposal()
@@ -61,15 +66,11 @@ def told_apart(decision: Decision, site: Site, study: Study) -> Decision | None:
 def is_told_by_class(site: Site, study: Study) -> bool:
     """Whether ``FSDPModule`` tells the models at a site from what other classes made.
 
-    Not what ``torch.compile`` may have wrapped, what a class derived from FSDP1's holds, and the
-    module inside, which is the model itself then.
+    Not what ``torch.compile`` may have wrapped, and the module inside, which is the model itself
+    then.
     """
     found = study.models(site.subject, site.module)
-    if access_path(site.subject) is None or not found.constructors:
-        return False
-    if any(c.defined_by is not None for c in found.constructors):
-        return False
-    if may_be_compiled(found.constructors, study):
+    if not found.constructors or may_be_compiled(found.constructors, study):
         return False
     name = site.construct.attribute
     alike = (v for v in found.others if model_values.look_alike(v, name, study.tracer))
