@@ -156,9 +156,9 @@ def _of_look_alikes(site: Site, study: Study) -> Decision | None:
     named = list(dict.fromkeys(others))
     more = [f"{len(named) - NAMED} more"] if len(named) > NAMED else []
     own = not any(map(fsdp1.is_alike, named))  # a class that only has such a method as well
-    if name in STATES and own and other_wrappers.are_told_apart(found, name, study):
+    if name in STATES and other_wrappers.are_told_apart(found, name, study):
         return None
-    if own and _is_a_plain_no_sync(site):
+    if _is_a_plain_no_sync(site):
         return None  # no_sync_of_any enters that of any other model
     if own and (kept := _kept_for_any(site, study)) is not None:
         return kept

@@ -387,16 +387,42 @@ EITHER = (
 )
 
 
-@pytest.mark.parametrize("asked", ["model.clip_grad_norm_(1.0)", "save(model.state_dict())"])
 @pytest.mark.parametrize("other", OTHER_MODELS.values(), ids=OTHER_MODELS)
-def test_a_model_that_either_class_may_make_is_left_with_the_reason(other: str, asked: str) -> None:
-    source = f"{EITHER}    {asked}\n"
+def test_a_model_that_either_class_may_make_is_left_with_the_reason(other: str) -> None:
+    source = f"{EITHER}    model.clip_grad_norm_(1.0)\n"
     result, after = migrate({"example.py": source, "other.py": other})
     assert {d.outcome for d in result.decisions} == {Outcome.LEFT}
     assert CODE in {d.code for d in result.decisions}
     assert unmarked(after["example.py"]) == source
     assert after["other.py"] == other
     assert not migrate(after)[0].changes
+
+
+@pytest.mark.parametrize("other", OTHER_MODELS.values(), ids=OTHER_MODELS)
+@pytest.mark.parametrize(
+    ("asked", "kept"),
+    [
+        ("save(model.state_dict())", "else model.state_dict()"),
+        ("model.load_state_dict(read())", "else:\n        model.load_state_dict(read())"),
+    ],
+)
+def test_states_are_those_of_fsdp2s_class_and_of_any_other(
+    other: str, asked: str, kept: str
+) -> None:
+    """Whatever the other class is, a model of it is no ``FSDPModule``, and keeps its own way."""
+    result, after = migrate({"example.py": f"{EITHER}    {asked}\n", "other.py": other})
+    assert all(d.outcome is not Outcome.LEFT for d in result.decisions)
+    assert "isinstance(model, FSDPModule)" in after["example.py"]
+    assert kept in after["example.py"]
+    assert after["other.py"] == other
+
+
+def test_states_of_a_model_that_may_be_compiled_are_not_told_apart() -> None:
+    asked = "model = torch.compile(model)\n    save(model.state_dict())"
+    source = f"import torch\n{EITHER}    {asked}\n"
+    result, after = migrate({"example.py": source, "other.py": OTHER_MODELS["fairscale's"]})
+    assert "isinstance(model, FSDPModule)\n" not in after["example.py"]
+    assert CODE in {d.code for d in result.decisions}
 
 
 @pytest.mark.parametrize("asked", ["model.clip_grad_norm_(1.0)", "model.summon_full_params()"])

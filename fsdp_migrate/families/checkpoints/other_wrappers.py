@@ -8,7 +8,6 @@ from typing import NamedTuple
 from fsdp_migrate.analysis.module import Module
 from fsdp_migrate.analysis.values import Value
 from fsdp_migrate.families.checkpoints.compiled_models import may_be_compiled
-from fsdp_migrate.fsdp1 import api as fsdp1
 from fsdp_migrate.fsdp1 import model_values
 from fsdp_migrate.fsdp1.api import PACKAGE
 from fsdp_migrate.planning.context import Study
@@ -61,13 +60,12 @@ def own_states(found: Models, method: str, study: Study) -> bool:
 
 
 def are_told_apart(found: Models, method: str, study: Study) -> bool:
-    """Whether all that a model may be besides, and has such a method itself, is of the project's
-    own classes, and FSDP2's class tells them from sharded models."""
+    """Whether FSDP2's class tells sharded models from all that a model may be besides, and has such
+    a method itself: what is of the project's own classes, or under another library's FSDP."""
     alike = {v: model_values.look_alike(v, method, study.tracer) for v in found.others}
     if any(name and is_wrapped(value, found, study) for value, name in alike.items()):
         return False
-    compiled = may_be_compiled(found.constructors, study)
-    return not compiled and not any(fsdp1.is_alike(n) for n in alike.values())
+    return not may_be_compiled(found.constructors, study)
 
 
 def by_group(sharded: Code, own: Code, module: Module, near: ast.AST, proposal: Proposal) -> Choice:
