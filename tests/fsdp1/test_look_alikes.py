@@ -445,6 +445,33 @@ def test_the_module_inside_is_not_told_from_the_model() -> None:
     assert "isinstance(" not in after["example.py"]
 
 
+@pytest.mark.parametrize("other", OTHER_MODELS.values(), ids=OTHER_MODELS)
+@pytest.mark.parametrize(
+    ("asked", "kept"),
+    [
+        ("save(model.state_dict())", "else model.state_dict()"),
+        ("model.load_state_dict(read())", "else:\n        model.load_state_dict(read())"),
+    ],
+)
+def test_states_are_those_of_fsdp2s_class_and_of_any_other(
+    other: str, asked: str, kept: str
+) -> None:
+    """Whatever the other class is, a model of it is no ``FSDPModule``, and keeps its own way."""
+    result, after = migrate({"example.py": f"{EITHER}    {asked}\n", "other.py": other})
+    assert all(d.outcome is not Outcome.LEFT for d in result.decisions)
+    assert "isinstance(model, FSDPModule)" in after["example.py"]
+    assert kept in after["example.py"]
+    assert after["other.py"] == other
+
+
+def test_states_of_a_model_that_may_be_compiled_are_not_told_apart() -> None:
+    asked = "model = torch.compile(model)\n    save(model.state_dict())"
+    source = f"import torch\n{EITHER}    {asked}\n"
+    result, after = migrate({"example.py": source, "other.py": OTHER_MODELS["fairscale's"]})
+    assert "isinstance(model, FSDPModule)\n" not in after["example.py"]
+    assert CODE in {d.code for d in result.decisions}
+
+
 def test_what_ends_an_fsdp2_program_holds_nothing_back() -> None:
     own = OWN_METHODS.replace("no_sync", "summon_full_params")
     asked = "with model.summon_full_params():\n        print(model)"
