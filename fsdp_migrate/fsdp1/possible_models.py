@@ -123,7 +123,8 @@ def _is_none(value: Value) -> bool:
 
 
 def _why(value: Value, asked: ast.expr, tracer: Tracer, depth: int, known: _Known) -> str:
-    if not isinstance(value, (Computed, Unknown)):
+    is_got = isinstance(value, Made) and value.made_by == "builtins.getattr"
+    if not (isinstance(value, (Computed, Unknown)) or is_got):
         return ""
     why = value.why if isinstance(value, Unknown) else "what it is made of is not known here"
     if why == THROUGH_STARS:
@@ -136,6 +137,8 @@ def _why(value: Value, asked: ast.expr, tracer: Tracer, depth: int, known: _Know
         case ast.arg(annotation=annotation):
             return why if annotation is None or _is_module(annotation, module, tracer) else ""
         case ast.Attribute(value=inner) | ast.Subscript(value=inner):
+            owner = inner
+        case ast.Call(args=[inner, *_]) if is_got:
             owner = inner
         case ast.Call(func=function) as call:
             made = tracer.evaluate(call, module)

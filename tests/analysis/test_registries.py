@@ -75,6 +75,27 @@ class Registry:
 
 TABLE = Registry("strategy")
 """
+MAPPING = """\
+import collections
+
+
+class Registry({base}):
+    def register(self, name):
+        def decorate(cls):
+            self[name] = cls
+            return cls
+        return decorate
+
+    def add(self, cls):
+        self.setdefault(cls.__name__, cls)
+        return cls
+
+    def build(self, name, *args):
+        return self[name](*args)
+
+
+TABLE = Registry()
+"""
 INITIALISED = """\
 class Base:
     TABLE = {}
@@ -125,6 +146,26 @@ def is_marked(
 )
 def test_what_a_decorator_puts_into_a_dictionary(before: str, decorator: str, after: str) -> None:
     assert is_marked(before, decorator, after)
+
+
+@pytest.mark.parametrize("base", ["dict", "collections.OrderedDict", "collections.UserDict"])
+@pytest.mark.parametrize(
+    ("decorator", "made"),
+    [
+        ('@TABLE.register("{}")', "TABLE.build(name)"),
+        ("@TABLE.add", "TABLE[name]()"),
+        ('@TABLE.register("{}")', "TABLE.get(name)()"),
+    ],
+)
+def test_a_registry_that_is_a_dictionary(base: str, decorator: str, made: str) -> None:
+    assert is_marked(MAPPING.format(base=base), decorator, "", made=made)
+
+
+def test_what_a_dictionary_of_another_class_has_is_not_in_it() -> None:
+    others = (
+        MAPPING.format(base="dict") + "\n\nclass Others(dict):\n    pass\n\n\nOTHERS = Others()\n"
+    )
+    assert not is_marked(others, '@TABLE.register("{}")', "", made="OTHERS[name]()", method="to")
 
 
 @pytest.mark.parametrize("decorator", ['@TABLE.register("{}")', "@TABLE.add"])

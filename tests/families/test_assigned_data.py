@@ -230,6 +230,61 @@ def test_data_of_other_things_is_not(code: str) -> None:
     assert "Assigning to" not in rewritten(picked(code))
 
 
+HANDED = """\
+import torch
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+
+class Target:
+    def set(self, ours, theirs):
+        ours.data = theirs.data * 2
+
+    @staticmethod
+    def blend(theirs, ours):
+        ours.data = ours.data + theirs.data
+
+
+def hard(ours, theirs):
+    ours.data = theirs.data.clone()
+
+
+def first(ours, theirs):
+    hard(ours, theirs)
+
+
+def by_name(values, into):
+    into.data = values.data.clone()
+
+
+def main(net, other, plain, target):
+    target = Target()
+    model, twin = FSDP(net), FSDP(other)
+    for q, p in zip(twin.parameters(), model.parameters()):
+        CALL
+"""
+
+
+@pytest.mark.parametrize(
+    "call",
+    ["hard(q, p)", "first(q, p)", "by_name(p, into=q)", "target.set(q, p)", "Target.blend(p, q)"],
+)
+def test_data_of_what_a_function_is_given_is_copied(call: str) -> None:
+    after = rewritten(HANDED.replace("CALL", call))
+    assert after.count(".data.copy_(") == 1
+    assert rewritten(HANDED.replace("CALL", call).replace("twin.", "plain.")).count("copy_(") == 0
+
+
+@pytest.mark.parametrize("call", ["hard(q, p)", "first(q, p)", "target.set(q, p)"])
+def test_parameters_that_a_function_changes_are_sharded(call: str) -> None:
+    """After an evaluation those of the root were plain tensors, beside others that were not."""
+    head, _, loop = HANDED.replace("CALL", call).partition("    for q")
+    evaluated = f"{head}    with torch.no_grad():\n        twin(target)\n    for q{loop}"
+    sharded = "twin.reshard()\n    reshard_parameters(model)\n    for q"
+    assert sharded in rewritten(evaluated)
+    reads = evaluated.replace(call, "print(q.dtype, p.dtype)")
+    assert "reshard_parameters" not in rewritten(reads)
+
+
 VIEWED = """\
 import torch
 from torch.distributed.fsdp import FullyShardedDataParallel as FSDP

@@ -46,6 +46,11 @@ OWN = (
     "first = next(model.parameters())\n    print(first.norm().item())",
     "print(model.head.weight.norm().item())",
     "print(float(model.scale.sum()))",
+    "held = dict(model.named_parameters())\n    print(held['head.weight'].norm().item())",
+    "held = {n: p for n, p in model.named_parameters()}\n    print(float(held['scale'].sum()))",
+    "held = {n: p.clone() for n, p in model.named_parameters()}\n"
+    "    print(max(held[n].abs().max().item() for n in held))",
+    "held = list(model.parameters())\n    print(held[-1].mean().item())",
 )
 COMPUTED = (
     "assert all(torch.isfinite(p).all() for p in model.parameters())",
@@ -70,6 +75,9 @@ KEPT = (
     "print([p.sum().item() for p in batches], other.head.weight.sum().item())",
     "clean = not any(p.isnan().any().item() for p in model.parameters())",  # each rank its own
     "print([counts[p] for p in model.parameters()])",
+    "held = dict(other.named_parameters())\n    print(held['head.weight'].norm().item())",
+    "held = {n: batches[0] for n, p in model.named_parameters()}\n    print(held[0].sum())",
+    "held = list(batches)\n    print(held[0].norm().item(), [p.dtype for p in model.parameters()])",
 )
 
 

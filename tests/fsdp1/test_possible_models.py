@@ -65,7 +65,7 @@ MAY_BE_MODELS |= {
     ),
     "what is captured": ("match build():\n    case (net, _):\n        net.clip_grad_norm_(1.0)\n"),
     "what an async function gives": (
-        "async def make():\n    pass\n\n\nasync def step():\n"
+        "async def make():\n    return await build()\n\n\nasync def step():\n"
         "    (await make()).clip_grad_norm_(1.0)\n"
     ),
     "in a queue": kept("state = queue.Queue()", "state.put(value)", "state.get()"),

@@ -61,7 +61,7 @@ class Attributes:
         self._stores_by_class = SettledIndex(
             lambda name: index.attribute_stores.get(name, ()), self._receivers
         )
-        self._by_name = ComputedNames(tracer, index, answers)
+        self._by_name = ComputedNames(tracer, index, answers, names.containers.named)
         self._stored: dict[Module, dict[ast.AST, frozenset[str]]] = {}
         self._stores_found: dict[tuple[ast.ClassDef, str], list[tuple[Method, Definition]]] = {}
 

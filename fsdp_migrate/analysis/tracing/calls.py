@@ -41,7 +41,10 @@ TRANSPARENT_METHODS = frozenset(
         *("train", "eval", "requires_grad_", "apply"),
     )
 )
-TRANSPARENT_CALLS = compiled.COMPILING | {"weakref.proxy", "types.MappingProxyType"}
+TRANSPARENT_CALLS = compiled.COMPILING | {
+    *("weakref.proxy", "types.MappingProxyType"),
+    *(f"asyncio.{name}" for name in ("run", "create_task", "ensure_future", "wait_for", "shield")),
+}
 HELD_BY = frozenset({"weakref.ref", "weakref.ReferenceType"})
 ENTERING = frozenset({"enter_context", "enter_async_context"})  # of ``contextlib.ExitStack``
 # Methods of containers that give an element.
@@ -216,9 +219,9 @@ class Calls(Parameters):
         if isinstance(node, ast.Lambda):
             return list(self.evaluate(node.body, function.module, context))
         returns, yields = exits(node, function.module)
-        if isinstance(node, ast.AsyncFunctionDef):
+        if isinstance(node, ast.AsyncFunctionDef) and yields:
             return [Computed(call, module, frame)]
-        if yields:
+        if yields:  # what is awaited is taken for what it gives
             return [Generated(call, module, frame, function=function, inside=context)]
         result: list[Value] = []
         for statement in returns:

@@ -13,9 +13,12 @@ from dataclasses import dataclass, field
 from fsdp_migrate.analysis.module import Module
 from fsdp_migrate.analysis.tracing.evaluator import Evaluator
 from fsdp_migrate.analysis.values import UNCALLED, Frame, FunctionNode, Unknown, Value
+from fsdp_migrate.syntax.expressions import last_name
 from fsdp_migrate.syntax.scopes import Kind
 from fsdp_migrate.syntax.trees import FUNCTIONS
 
+# What reads a dictionary that it is given, and leaves it.
+COPYING = frozenset({"dict", "iter", "len", "list", "print", "set", "sorted", "tuple", "update"})
 READING = frozenset({"get", "keys", "items", "values", "copy"})  # methods that change nothing
 
 
@@ -64,6 +67,8 @@ def _leaves(use: ast.Name, name: str, module: Module) -> bool:
     match parent:
         case ast.keyword(arg=None) | ast.Compare() | ast.FormattedValue():
             return True
+        case ast.Call(func=function, args=given) if use in given:
+            return last_name(function) in COPYING
         case ast.Dict(keys=keys, values=values):
             return keys[values.index(use)] is None
         case ast.Subscript(ctx=ast.Load()):

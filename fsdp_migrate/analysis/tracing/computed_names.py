@@ -4,11 +4,13 @@ name, wrap(getattr(self, name)))``."""
 from __future__ import annotations
 
 import ast
-from collections.abc import Hashable, Iterator, Set
+from collections.abc import Callable, Collection, Hashable, Iterator, Set
 from functools import cached_property
 
+from fsdp_migrate.analysis.flow import Definition
 from fsdp_migrate.analysis.module import Module
 from fsdp_migrate.analysis.tracing.answers import Answers
+from fsdp_migrate.analysis.tracing.collected import Entry
 from fsdp_migrate.analysis.tracing.evaluator import Evaluator
 from fsdp_migrate.analysis.tracing.project_index import ProjectIndex
 from fsdp_migrate.analysis.tracing.settled_index import SettledIndex
@@ -20,6 +22,28 @@ MOST = 16  # names that are followed one by one
 _Store = tuple[ast.expr, ast.expr, ast.expr, Module]  # an object, a name and what it is given
 
 
+Entries = Callable[[ast.expr, str, Module, Frame | None], Entry | None]
+# An object, the dictionary whose names its attributes get, and what they are given if that is not
+# what the dictionary has.
+_Opened = tuple[ast.expr, ast.expr, ast.expr | None, Module]
+
+
+def _own_dictionary(node: ast.expr) -> ast.expr | None:
+    """``self`` of ``self.__dict__`` and ``vars(self)``."""
+    match node:
+        case ast.Attribute(value=owner, attr="__dict__"):
+            return owner
+        case ast.Call(func=ast.Name(id="vars"), args=[owner]):
+            return owner
+    return None
+
+
+def _reaching(node: ast.expr, module: Module) -> Collection[Definition]:
+    if not isinstance(node, ast.Name):
+        return ()
+    return module.flow(module.table.scope_of(node).home()).reaching.get(node, ())
+
+
 def names(
     node: ast.expr, module: Module, frame: Frame | None, tracer: Evaluator
 ) -> list[str] | None:
@@ -29,7 +53,7 @@ def names(
         return [str(node.value)]
     if not isinstance(node, ast.Name):
         return None
-    reaching = module.flow(module.table.scope_of(node).home()).reaching.get(node, ())
+    reaching = _reaching(node, module)
     if not reaching or any(definition.kind is not Kind.ELEMENT for definition in reaching):
         return None
     found = tracer.evaluate(node, module, frame)
@@ -47,8 +71,10 @@ def texts(values: Values) -> set[Hashable]:
 class ComputedNames:
     """What ``setattr`` gives attributes."""
 
-    def __init__(self, tracer: Evaluator, index: ProjectIndex, answers: Answers) -> None:
-        self.tracer, self.index, self.answers = tracer, index, answers
+    def __init__(
+        self, tracer: Evaluator, index: ProjectIndex, answers: Answers, entry: Entries
+    ) -> None:
+        self.tracer, self.index, self.answers, self.entry = tracer, index, answers, entry
         self._by_text = SettledIndex(lambda _: self._stores, self._texts)
 
     @cached_property
@@ -57,6 +83,13 @@ class ComputedNames:
             store
             for call, module in self.index.calls_named(*sorted(SETTERS))
             if (store := _store(call, module)) is not None
+        ] + [
+            (owner, item.slice, stored.value, module)
+            for module in self.index.project.modules
+            for item in module.table.subscripts
+            if (owner := _own_dictionary(item.value)) is not None
+            and isinstance(stored := module.table.parents[item], ast.Assign)
+            and item in stored.targets
         ]
 
     def _texts(self, store: _Store) -> tuple[Set[Hashable], bool]:
@@ -78,6 +111,33 @@ class ComputedNames:
         for owner, _, value, module in self._by_text.of("", {attr}):
             if not members.isdisjoint(self._receivers(owner, module)):
                 yield from self.tracer.evaluate(value, module)
+        for owner, mapping, given, module in self._opened:
+            if members.isdisjoint(self._receivers(owner, module)):
+                continue
+            entry = self.entry(mapping, attr, module, None)
+            if entry is not None and entry.values:
+                yield from self.tracer.evaluate(given, module) if given else entry.values
+
+    @cached_property
+    def _opened(self) -> list[_Opened]:
+        """``for name, part in parts.items(): setattr(self, name, wrap(part))``, and
+        ``self.__dict__.update(parts)``: what has the names of a dictionary's entries."""
+        found: list[_Opened] = []
+        for owner, name, value, module in self._stores:
+            for definition in _reaching(name, module) if isinstance(name, ast.Name) else ():
+                match definition.value:
+                    case ast.Call(func=ast.Attribute(value=mapping, attr="items"), args=[]):
+                        own = [d for d in _reaching(value, module) if d.node is definition.node]
+                        given = None if own and own[0].unpack == (1,) else value
+                        if definition.kind is Kind.ELEMENT and definition.unpack == (0,):
+                            found.append((owner, mapping, given, module))
+        for call, module in self.index.calls_named("update"):
+            method = call.func
+            changed = _own_dictionary(method.value) if isinstance(method, ast.Attribute) else None
+            opened = [*call.args, *(k.value for k in call.keywords if k.arg is None)]
+            if changed is not None:
+                found += [(changed, mapping, None, module) for mapping in opened]
+        return found
 
 
 def _store(call: ast.Call, module: Module) -> _Store | None:

@@ -11,12 +11,12 @@ from fsdp_migrate.analysis.tracing import collected, compared_classes
 from fsdp_migrate.analysis.tracing.answers import Answers
 from fsdp_migrate.analysis.tracing.class_hierarchy import ClassHierarchy
 from fsdp_migrate.analysis.tracing.evaluator import Evaluator
+from fsdp_migrate.analysis.tracing.iterables import CONTAINERS, element_of, iterated_in
 from fsdp_migrate.analysis.tracing.project_index import ProjectIndex
 from fsdp_migrate.analysis.tracing.sequences import Sequences
 from fsdp_migrate.analysis.tracing.settled_index import SettledIndex
 from fsdp_migrate.analysis.values import (
     Class,
-    Computed,
     Constant,
     Display,
     External,
@@ -32,17 +32,11 @@ from fsdp_migrate.fsdp1 import api as fsdp1
 from fsdp_migrate.syntax.expressions import last_name
 
 MAX_CONTAINERS = 4  # lists of lists that are looked into
-# Calls whose result has the elements of what they are given.
-CONTAINERS = frozenset(
-    (
-        *("torch.nn.ModuleList", "torch.nn.modules.container.ModuleList"),
-        *(f"builtins.{name}" for name in ("list", "tuple", "set", "iter", "reversed", "sorted")),
-    )
-)
 MODULE_DICTS = frozenset({"torch.nn.ModuleDict", "torch.nn.modules.container.ModuleDict"})
 # Bases of classes that say nothing of what they are.
 NO_MODULES = frozenset({"abc.ABC", "builtins.object", "typing.Generic", "typing.Protocol"})
 UNITS = f"{fsdp1.FSDP}.fsdp_modules"  # gives FSDP1 models
+MAPPINGS = frozenset({"builtins.dict", "collections.OrderedDict", "collections.UserDict"})
 DICTS = MODULE_DICTS | {"builtins.dict", "collections.OrderedDict", "collections.defaultdict"}
 
 
@@ -73,9 +67,7 @@ class Containers:
             found = self._if_followed(self._contents(value, definition.unpack))
             if found is None and not definition.unpack:
                 found = self._listed(value)
-            result += (
-                found if found is not None else [_element_of(definition, value, module, frame)]
-            )
+            result += found if found is not None else [element_of(definition, value, module, frame)]
         return result
 
     def _listed(self, value: Value) -> list[Value] | None:
@@ -147,7 +139,7 @@ class Containers:
             case ast.Call() if isinstance(value, Made):
                 if value.made_by in CONTAINERS and not unpack:
                     yield from self._put_into(value)
-                within = _iterated(node, value.made_by, unpack)
+                within = iterated_in(node, value.made_by, unpack)
                 if within is not None and depth:  # ``layers = list(layers)`` leads to itself
                     for inner in self.evaluate(within, value.module, value.frame):
                         yield from self._contents(inner, (), depth - 1)
@@ -173,7 +165,7 @@ class Containers:
     def _entered(self, mapping: Value) -> Iterator[Value]:
         """The values of a dict that is written out, or of an ``nn.ModuleDict`` of one."""
         made = mapping.made_by if isinstance(mapping, Made) else ""
-        if made in DICTS or isinstance(mapping.node, ast.Dict):
+        if made in DICTS or isinstance(mapping.node, ast.Dict) or self._is_mapping(mapping):
             yield from self._put_into(mapping)
         match mapping.node:
             case ast.Call(args=[(ast.Dict() | ast.DictComp()) as given]) if made in MODULE_DICTS:
@@ -196,8 +188,18 @@ class Containers:
         for element, module in self.additions(container):
             yield from self.evaluate(element, module)
 
+    def _is_mapping(self, value: Value) -> bool:
+        """Whether it is an object of a class of the project's that is derived from ``dict``."""
+        cls = value.callee if isinstance(value, Made) else None
+        bases = self.classes.external_bases(cls) if isinstance(cls, Class) else ()
+        return not MAPPINGS.isdisjoint(bases)
+
     def additions(self, container: Value) -> Iterator[tuple[ast.expr, Module]]:
-        """As it is written, what is added to a list or a dict under the name it is given there."""
+        """As it is written, what is added to a list or a dict under the name it is given there, and
+        by the methods of its class."""
+        if isinstance(container, Made) and isinstance(container.callee, Class):
+            for _, element, module in self._additions.of("self", {container.callee.node}):
+                yield element, module
         parents = container.module.table.parents
         parent = parents.get(container.node)
         match parent, parents.get(parent) if parent is not None else None:
@@ -216,7 +218,11 @@ class Containers:
     def _added_to(self, item: tuple[ast.expr, ast.expr, Module]) -> tuple[set[ast.AST], bool]:
         """Where the containers are made that something may be added to."""
         owner, _, module = item
-        found = {value.node for value in self.evaluate(owner, module)}
+        values = self.evaluate(owner, module)
+        found = {value.node for value in values}
+        for value in values:
+            if isinstance(value, Made) and isinstance(value.callee, Class):
+                found.update(cls.node for cls in self.classes.family(value.callee))
         return found, self.answers.is_final(owner)
 
     def is_wrapped(self, value: Value) -> bool:
@@ -249,6 +255,8 @@ class Containers:
                     result.append(External(node, module, name=value.below("*")))
             elif (kept := self._element(node, value) or self._placed(node, value)) is not None:
                 result += kept
+            elif (entry := self._collected(node, value, module, frame)) is not None:
+                result += entry.values
             else:
                 why = value.why if isinstance(value, Unknown) else "the container is not a literal"
                 result.append(Unknown(node, module, frame, why))
@@ -257,6 +265,16 @@ class Containers:
             why = "what is put into it is not seen"
             return self.answers.if_nothing(Unknown(node, module, frame, why))
         return result
+
+    def _collected(
+        self, node: ast.Subscript, container: Value, module: Module, frame: Frame | None
+    ) -> collected.Entry | None:
+        """What ``kwargs["model"]`` takes out of what a function collects; None of other things."""
+        match node.slice:
+            case ast.Constant(value=str(name)):
+                if collected.function_of(container.node, container.module) is not None:
+                    return self.named(node.value, name, module, frame)
+        return None
 
     def _compared(self, mapping: Display, keys: Values, written: list[Value]) -> Iterator[Value]:
         """The classes that an entry, which is a class, is compared with."""
@@ -365,29 +383,3 @@ class Containers:
 
 def _made_by(value: Value) -> str | None:
     return fsdp1.canonical(value.made_by) if isinstance(value, Made) else None
-
-
-def _element_of(
-    definition: Definition, iterated: Value, module: Module, frame: Frame | None
-) -> Computed:
-    """An element that nothing more is known of: of ``zip``, one of the container in its place."""
-    assert definition.value is not None
-    node = iterated.node
-    if isinstance(node, ast.Call) and isinstance(iterated, Made) and definition.unpack:
-        within = _iterated(node, iterated.made_by, definition.unpack)
-        if within is not None:
-            return Computed(within, iterated.module, iterated.frame)
-    return Computed(definition.value, module, frame)
-
-
-def _iterated(call: ast.Call, name: str, unpack: tuple[int, ...]) -> ast.expr | None:
-    """The container whose elements a call gives: ``xs`` of ``list(xs)`` and ``enumerate(xs)``."""
-    given = call.args
-    match unpack:
-        case () if name in CONTAINERS and len(given) == 1:
-            return given[0]
-        case (1,) if name == "builtins.enumerate" and given:
-            return given[0]
-        case (index,) if name == "builtins.zip" and 0 <= index < len(given):
-            return None if any(isinstance(g, ast.Starred) for g in given) else given[index]
-    return None

@@ -27,6 +27,7 @@ from fsdp_migrate.syntax.trees import FUNCTIONS
 
 MAX_READ = 32  # sequences that one is made of
 MAX_ALTERNATIVES = 16  # of what a sequence may be
+GATHER = "asyncio.gather"  # gives what each of its arguments gives, in their order
 AS_THEY_ARE = frozenset({"builtins.tuple", "builtins.list"})
 THROUGH_STARS = "it is passed through *args or **kwargs"
 
@@ -81,7 +82,8 @@ class Sequences:
         """The values at a place of one that is written out, or of ``*args``; None of others."""
         node = value.node
         display = isinstance(value, Display) and isinstance(node, (ast.Tuple, ast.List))
-        if not display and not isinstance(node, (ast.arg, ast.Subscript, ast.BinOp)):
+        known = display or (isinstance(value, Made) and value.made_by == GATHER)
+        if not known and not isinstance(node, (ast.arg, ast.Subscript, ast.BinOp)):
             return None
         result: list[Value] = []
         for sequence in self.of(value):
@@ -123,6 +125,8 @@ class Sequences:
                 return _cut(self._read(whole, module, frame, known), ends)
             case ast.Call(args=[whole]) if isinstance(value, Made) and value.made_by in AS_THEY_ARE:
                 return self._read(whole, module, frame, known)
+            case ast.Call(args=given) if isinstance(value, Made) and value.made_by == GATHER:
+                return self.spread(given, module, frame, known)
             case ast.arg():
                 return list(self._collected(node, module, frame, known))
         return [OPEN]

@@ -9,7 +9,10 @@ import ast
 from collections.abc import Iterator
 
 from fsdp_migrate.analysis.module import Module
+from fsdp_migrate.families.parameters.elements import lists_of
 from fsdp_migrate.families.parameters.looped_parts import looped_over
+from fsdp_migrate.families.parameters.parameter_loops import DATA
+from fsdp_migrate.families.parameters.parameter_owners import models_of_list
 from fsdp_migrate.families.wrapping.gathered import is_gathered
 from fsdp_migrate.fsdp1.construct import Construct
 from fsdp_migrate.fsdp1.site import Site
@@ -30,8 +33,20 @@ def find_assigned_data(study: Study, module: Module) -> Iterator[Site]:
         return
     for node, parameter in _targets(module):
         model = _model(parameter, module, study, DEEPEST)
+        if model is None and _is_given(parameter, study, module):
+            statement = module.table.statement(node)
+            yield Site(DATA, module, statement, statement, parameter)
         if model is not None and not is_gathered(node, study, module):
             yield Site(ASSIGNED, module, node, node, model)
+
+
+def _is_given(node: ast.expr, study: Study, module: Module) -> bool:
+    """Whether the callers of a function give it a sharded parameter by this name."""
+    found = study.defined_by(node, module) if isinstance(node, ast.Name) else ()
+    if not found or any(definition.kind is not Kind.PARAMETER for definition in found):
+        return False
+    lists = lists_of(node, study, module)
+    return any(models_of_list(each, study, where) for each, where in lists)
 
 
 def _targets(module: Module) -> Iterator[tuple[ast.expr, ast.expr]]:

@@ -12,7 +12,8 @@ from collections.abc import Iterator
 
 from fsdp_migrate.analysis.module import Module
 from fsdp_migrate.analysis.values import Function
-from fsdp_migrate.families.parameters.parameter_loops import METHODS, changes_in_place
+from fsdp_migrate.families.parameters.parameter_changes import changes_in_place
+from fsdp_migrate.families.parameters.parameter_loops import METHODS
 from fsdp_migrate.families.training_loop.early_optimizers import named_like_an_optimizer
 from fsdp_migrate.families.training_loop.gathered_roots import (
     may_stay_gathered,

@@ -15,9 +15,9 @@ from fsdp_migrate.analysis.module import Module
 from fsdp_migrate.analysis.values import Class, External, Function, Generated, Made, Unknown, Value
 from fsdp_migrate.families.parameters import clips, vectors
 from fsdp_migrate.families.parameters.elements import lists_of
+from fsdp_migrate.families.parameters.parameter_changes import NO_WRITES
 from fsdp_migrate.families.parameters.parameter_loops import (
     COUNTS,
-    NO_WRITES,
     OF_WHOLE,
     SHAPES,
     STORAGES,

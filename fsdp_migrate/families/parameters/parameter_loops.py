@@ -10,7 +10,8 @@ from collections.abc import Iterator, Sequence
 from typing import TypeGuard
 
 from fsdp_migrate.analysis.module import Module
-from fsdp_migrate.families.parameters import parameter_names
+from fsdp_migrate.families.parameters import parameter_changes, parameter_names
+from fsdp_migrate.families.parameters.parameter_changes import data_assignments, holder, variable
 from fsdp_migrate.families.training_loop import applied_functions
 from fsdp_migrate.families.training_loop.listed_parts import PARTS, listed
 from fsdp_migrate.fsdp1.construct import Construct
@@ -57,8 +58,6 @@ ASKED = {
 }
 # What a loop may put around ``model.parameters()``.
 AROUND = frozenset({"zip", "enumerate", "list", "tuple", "sorted", "reversed", "filter", "chain"})
-# Methods that end like in-place operations, and write nothing.
-NO_WRITES = frozenset({"requires_grad_", "retain_grad_", "share_memory_"})
 LOOPED = (ast.For, ast.AsyncFor, ast.comprehension, ast.Call)
 
 
@@ -151,7 +150,7 @@ def uses_in_loop(
     for parent in module.table.ancestors(call):
         if isinstance(parent, (ast.For, ast.AsyncFor)) and parent.iter is child:
             yield from uses_of_variables(parent, names_in(parent.target), parent.body)
-            if changes_in_place(names_in(parent.target), parent.body):
+            if parameter_changes.changes(names_in(parent.target), parent.body, study, module):
                 yield parent.iter, UPDATE
             return
         if isinstance(parent, ast.comprehension) and parent.iter is child:
@@ -183,7 +182,7 @@ def uses_of_variables(
                 sized = in_any_form(owner) if asked in SHAPES else owner
                 looked |= asked in SHAPES and node not in sizes and _part_of(sized) in names
                 in_bytes |= asked == "element_size" and _part_of(owner) in names
-                addressed |= asked == "data_ptr" and _variable(owner) in names
+                addressed |= asked == "data_ptr" and variable(owner) in names
                 measured |= asked in OF_WHOLE and _asked(owner) in names
                 stored |= asked in STORAGES and _part_of(owner) in names
                 if asked in DRAWING and _part_of(owner) in names and isinstance(node, ast.expr):
@@ -272,39 +271,6 @@ def in_any_form(node: ast.expr) -> ast.expr:
                 return node
 
 
-def changes_in_place(names: set[str], region: Sequence[ast.AST]) -> bool:
-    """Whether something changes the loop's parameters in place."""
-    for part in region:
-        for node in walk(part):
-            method = node.func if isinstance(node, ast.Call) else None
-            if not isinstance(method, ast.Attribute) or method.attr in NO_WRITES:
-                continue
-            if method.attr.endswith("_") and _variable(method.value) in names:
-                return True
-        if any(_variable(owner) in names for _, owner in data_assignments(part)):
-            return True
-    return False
-
-
-def holder(node: ast.expr) -> str:
-    """``p`` of ``p`` and ``p.grad``, whose ``.data`` is assigned to."""
-    inner = node.value if isinstance(node, ast.Attribute) and node.attr == "grad" else node
-    return inner.id if isinstance(inner, ast.Name) else ""
-
-
-def _variable(node: ast.expr) -> str:
-    """``p`` of ``p``, ``p.data``, and ``p.mul_(2)``."""
-    while not isinstance(node, ast.Name):
-        method = node.func if isinstance(node, ast.Call) else None
-        if isinstance(method, ast.Attribute) and method.attr.endswith("_"):
-            node = method.value
-        elif isinstance(node, ast.Attribute) and node.attr == "data":
-            node = node.value
-        else:
-            return ""
-    return node.id
-
-
 def _part_of(node: ast.expr) -> str:
     """``p`` of ``p``, ``p.data`` and ``p.grad``."""
     while isinstance(node, ast.Attribute) and node.attr in PARTS:
@@ -320,34 +286,6 @@ def _asked(node: ast.expr) -> str:
             return ""
         node = inner.value
     return node.id
-
-
-def has_data_assignments(module: Module) -> bool:
-    data = module.table.attributes_by_name.named("data")
-    stored = any(isinstance(attribute.ctx, ast.Store) for attribute in data)
-    return stored or any(map(_sets_data, module.table.calls_by_name.named("setattr")))
-
-
-def data_assignments(tree: ast.AST) -> Iterator[tuple[ast.stmt, ast.expr]]:
-    """The statements that assign to ``.data``, each with what it is assigned of.
-
-    ``p.data = x``, ``p.data, e = e, p.data`` and ``setattr(p, "data", x)``.
-    """
-    for node in walk(tree):
-        match node:
-            case ast.Assign(targets=[ast.Tuple(elts=targets)]) | ast.Assign(targets=targets):
-                for target in targets:
-                    if isinstance(target, ast.Attribute) and target.attr == "data":
-                        yield node, target.value
-            case ast.Expr(value=ast.Call(args=[owner, _, _]) as call) if _sets_data(call):
-                yield node, owner
-
-
-def _sets_data(call: ast.Call) -> bool:
-    match call:
-        case ast.Call(func=ast.Name(id="setattr"), args=[_, ast.Constant(value="data"), _]):
-            return True
-    return False
 
 
 def is_kept(read: ast.expr, module: Module) -> bool:

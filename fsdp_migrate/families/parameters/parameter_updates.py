@@ -9,11 +9,9 @@ import ast
 import itertools
 
 from fsdp_migrate.analysis.module import Module
-from fsdp_migrate.families.parameters.parameter_loops import (
-    METHODS,
-    changes_in_place,
-    data_assignments,
-)
+from fsdp_migrate.families.parameters import parameter_changes
+from fsdp_migrate.families.parameters.parameter_changes import data_assignments
+from fsdp_migrate.families.parameters.parameter_loops import METHODS
 from fsdp_migrate.families.parameters.parameter_owners import (
     model_of,
     models_concerned,
@@ -64,7 +62,7 @@ def groups_loop(site: Site) -> ast.stmt:
     return site.statement
 
 
-def models_changed(iterated: ast.expr, module: Module) -> list[ast.expr]:
+def models_changed(iterated: ast.expr, study: Study, module: Module) -> list[ast.expr]:
     """The models whose parameters a loop changes in place: ``e`` of ``for e, p in zip(...)``."""
     loop = module.table.parents[iterated]
     assert isinstance(loop, (ast.For, ast.AsyncFor))
@@ -77,7 +75,7 @@ def models_changed(iterated: ast.expr, module: Module) -> list[ast.expr]:
             parts = list(zip(targets, given, strict=True))
     found = []
     for target, source in parts:
-        if not changes_in_place(names_in(target), loop.body):
+        if not parameter_changes.changes(names_in(target), loop.body, study, module):
             continue
         for node in walk(source):
             method = node.func if isinstance(node, ast.Call) else None
@@ -99,7 +97,9 @@ def decide_update(site: Site, study: Study) -> Decision:
         if mixed:
             return study.rewritten(site, RULE, message, models=models, review=mixed)
         return study.kept_as_is(site, RULE, message, models=models)
-    changed = [sharded(m, site.module, study) for m in models_changed(site.expression, site.module)]
+    changed = [
+        sharded(m, site.module, study) for m in models_changed(site.expression, study, site.module)
+    ]
     written = frozenset(model for found in changed for model in found)
     review = ""
     of_each = [sharded(m, site.module, study) for m in looped.values()]

@@ -23,6 +23,11 @@ from fsdp_migrate.families.parameters.listed_parameters import (
 )
 from fsdp_migrate.families.parameters.looped_parts import looped_over
 from fsdp_migrate.families.parameters.other_names import whole_of
+from fsdp_migrate.families.parameters.parameter_changes import (
+    data_assignments,
+    has_data_assignments,
+    holder,
+)
 from fsdp_migrate.families.parameters.parameter_loops import (
     AROUND,
     BY_FLAT,
@@ -38,10 +43,7 @@ from fsdp_migrate.families.parameters.parameter_loops import (
     SHAPE,
     UPDATE,
     called_by_name,
-    data_assignments,
     gives_on,
-    has_data_assignments,
-    holder,
     is_kept,
     loop_over,
     uses_in_loop,

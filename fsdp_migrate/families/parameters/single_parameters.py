@@ -12,7 +12,11 @@ from fsdp_migrate.families.parameters import value_reads
 from fsdp_migrate.families.parameters.elements import parameter_names, variable_of
 from fsdp_migrate.families.parameters.parameter_loops import ASKED, METHODS, asked_at
 from fsdp_migrate.families.parameters.parameter_numbers import NUMBER, OWN, VALUES
-from fsdp_migrate.families.parameters.parameter_owners import knows_of_shards, sharded
+from fsdp_migrate.families.parameters.parameter_owners import (
+    knows_of_shards,
+    models_of_list,
+    sharded,
+)
 from fsdp_migrate.families.parameters.value_reads import Found, Read
 from fsdp_migrate.families.wrapping.gathered import is_gathered
 from fsdp_migrate.fsdp1.construct import Construct
@@ -24,6 +28,7 @@ from fsdp_migrate.syntax.scopes import Kind
 
 CONSTRUCTS = {Read.NUMBER: NUMBER, Read.OWN: OWN, Read.VALUES: VALUES}
 LISTED = frozenset({"list", "tuple", "dict"})
+Asking = dict[ast.expr, list[tuple[ast.Attribute, Construct]]]
 
 
 def find_single_reads(study: Study, module: Module) -> Iterator[Site]:
@@ -31,12 +36,14 @@ def find_single_reads(study: Study, module: Module) -> Iterator[Site]:
     asked of one, in each function once."""
     said: set[tuple[ast.AST, Construct]] = set()
     asking = _asking(module)
-    for parameter, model in _parameters(study, module):
+    for parameter, model in _parameters(study, module, asking):
         reads = reads_through_names(parameter, study, module)
         questions = _questions(parameter, asking, study, module) if asking else []
         if not (reads or questions) or is_gathered(parameter, study, module):
             continue
         owner = _sharded_part(model, study, module)
+        if isinstance(parameter, ast.Subscript) and not isinstance(model, ast.Call):
+            owner = model if models_of_list(model, study, module) else owner
         if owner is None or is_self(owner, module):  # whole where a model's own code runs
             continue
         for found in (each for each in reads if each.read in CONSTRUCTS):
@@ -48,7 +55,9 @@ def find_single_reads(study: Study, module: Module) -> Iterator[Site]:
                 yield Site(construct, module, node, node, owner)
 
 
-def _parameters(study: Study, module: Module) -> Iterator[tuple[ast.expr, ast.expr]]:
+def _parameters(
+    study: Study, module: Module, asking: Asking
+) -> Iterator[tuple[ast.expr, ast.expr]]:
     """What takes one parameter out of what may be a model, and that."""
     parents = module.table.parents
     for call in module.table.calls_by_name.of(METHODS):
@@ -67,9 +76,11 @@ def _parameters(study: Study, module: Module) -> Iterator[tuple[ast.expr, ast.ex
     for attribute in module.table.attributes_by_name.of(study.cache(parameter_names)):
         if isinstance(attribute.ctx, ast.Load):
             yield attribute, attribute.value
-
-
-Asking = dict[ast.expr, list[tuple[ast.Attribute, Construct]]]
+    for item in module.table.subscripts:  # weights["head.weight"] of dict(model.named_parameters())
+        held = item.value
+        is_read = isinstance(held, (ast.Name, ast.Attribute)) and isinstance(item.ctx, ast.Load)
+        if is_read and (item in asking or any(value_reads.reads_of(item, study, module))):
+            yield item, held
 
 
 def _asking(module: Module) -> Asking:

@@ -204,6 +204,12 @@ def _of_expression(place: _Place, study: Study) -> Iterator[_Source]:
             yield replace(place, node=inner), SAME
         case ast.NamedExpr(value=inner) | ast.Call(func=ast.Lambda(body=inner)):
             yield replace(place, node=inner), SAME
+        case ast.Await(value=inner):
+            yield replace(place, node=inner), SAME
+        case ast.Call():  # of a function that gives one back
+            for value in study.values(place.node, place.module):
+                if isinstance(value.node, ast.expr) and value.node is not place.node:
+                    yield _from(place, value.node, value.module), SAME
         case ast.IfExp(body=body, orelse=orelse):
             yield replace(place, node=body), SAME
             yield replace(place, node=orelse), SAME

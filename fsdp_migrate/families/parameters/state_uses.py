@@ -12,6 +12,10 @@ from collections.abc import Iterator, Mapping
 
 from fsdp_migrate.analysis.module import Module
 from fsdp_migrate.families.parameters.communicated import COLLECTIVES, COMMUNICATED
+from fsdp_migrate.families.parameters.parameter_changes import (
+    data_assignments,
+    has_data_assignments,
+)
 from fsdp_migrate.families.parameters.parameter_loops import (
     COUNTS,
     DATA,
@@ -20,8 +24,6 @@ from fsdp_migrate.families.parameters.parameter_loops import (
     SHAPES,
     STATISTIC,
     STORAGES,
-    data_assignments,
-    has_data_assignments,
     in_any_form,
 )
 from fsdp_migrate.families.parameters.parameter_numbers import NUMBER, OWN, REDUCED, VALUES

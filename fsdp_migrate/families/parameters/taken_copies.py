@@ -16,12 +16,8 @@ from collections.abc import Iterator
 from fsdp_migrate.analysis.module import Module
 from fsdp_migrate.analysis.values import Class, Function
 from fsdp_migrate.families.parameters import value_reads
-from fsdp_migrate.families.parameters.parameter_loops import (
-    AROUND,
-    METHODS,
-    changes_in_place,
-    loop_over,
-)
+from fsdp_migrate.families.parameters.parameter_changes import changes_in_place
+from fsdp_migrate.families.parameters.parameter_loops import AROUND, METHODS, loop_over
 from fsdp_migrate.families.parameters.parameter_owners import sharded
 from fsdp_migrate.families.parameters.writes import LATE
 from fsdp_migrate.families.training_loop import applied_functions, reductions
