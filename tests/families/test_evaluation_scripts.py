@@ -141,5 +141,8 @@ def test_gradients_must_be_off_and_nobody_may_import_the_script() -> None:
 def test_decorators_may_hand_a_function_to_others() -> None:
     hooked = "import hub\n\n\n@hub.register\ndef step(loss):\n    loss.backward()\n"
     assert markers(imports="import hooked", hooked=hooked) == list(CODES)
+    method = "class Hook:\n    def step(self, loss):\n        loss.backward()\n"
+    registered = f"import hub\n\n\n@hub.register\n{method}"
+    assert markers(imports="import hooked", hooked=registered) == list(CODES)
     plain = "import torch\n\n\n@torch.no_grad()\ndef step(loss):\n    loss.backward()\n"
     assert markers(imports="import hooked", hooked=plain) == []

@@ -14,7 +14,7 @@ from fsdp_migrate.analysis.project import Project
 from fsdp_migrate.families.wrapping.one_program import imported
 from fsdp_migrate.planning.context import Study
 from fsdp_migrate.syntax.expressions import last_name
-from fsdp_migrate.syntax.trees import DEFINITIONS, asks_for_main, last_part, walk
+from fsdp_migrate.syntax.trees import DEFINITIONS, Definition, asks_for_main, last_part, walk
 
 EVALUATES = ("no_grad", "inference_mode", "set_grad_enabled")
 TRAINS = frozenset({"backward", "fit", "grad"})
@@ -81,6 +81,7 @@ def _run_by(
             ran: list[ast.AST] = [statement]
             if isinstance(statement, ast.ClassDef):
                 plain = all(last_part(base) in PLAIN_BASES | defined for base in statement.bases)
+                plain = plain and _decorators(statement) <= PLAIN_DECORATORS
                 later = [each for each in statement.body if plain and _is_asked_for(each)]
                 waiting += [(each, module) for each in later]
                 others = [each for each in statement.body if each not in later]
@@ -95,11 +96,14 @@ def _runs(statement: ast.stmt, words: set[str]) -> bool:
     """Whether a statement of a file or a class runs where some words stand in what runs."""
     if not isinstance(statement, DEFINITIONS):
         return True
-    decorators = {
+    return statement.name in words or not _decorators(statement) <= PLAIN_DECORATORS
+
+
+def _decorators(definition: Definition) -> set[str]:
+    return {
         last_part(each.func if isinstance(each, ast.Call) else each)
-        for each in statement.decorator_list
+        for each in definition.decorator_list
     }
-    return statement.name in words or not decorators <= PLAIN_DECORATORS
 
 
 def _is_asked_for(statement: ast.stmt) -> bool:
