@@ -179,6 +179,8 @@ class Library:
     accelerate: Mapping[str, Mapping[str, object]] = field(default_factory=dict)
     """What files and commands configure accelerate with, by their paths from the top."""
     accelerate_left: str = ""  # why all of that stays as it is
+    with_files: frozenset[tuple[Path, int]] = frozenset()
+    """Calls that are decided with the file of settings that they name, by file and line."""
     _anywhere: dict[tuple[str, ...], bool] = field(default_factory=dict)
 
     @cached_property

@@ -188,6 +188,7 @@ def run(
                 accelerate_left=configured.found.what_holds_programs(settings.line_length)
                 if configured is not None
                 else "",
+                with_files=configured.found.calls if configured is not None else frozenset(),
             )
     for path, reason in found.unread:
         result.problems.append(Problem(found.display(path), f"cannot be read: {reason}"))
@@ -261,6 +262,7 @@ def _engine(
     seen: Seen | None,
     accelerate: Mapping[str, Mapping[str, object]],
     accelerate_left: str,
+    with_files: frozenset[tuple[Path, int]],
 ) -> Result:
     # Loading the engine takes longer than finding out that there is nothing for it to do.
     from fsdp_migrate.analysis.module import Library
@@ -299,6 +301,7 @@ def _engine(
             pinned=lambda name, path: releases.pinned(name, path, settings.root),
             accelerate=accelerate,
             accelerate_left=accelerate_left,
+            with_files=with_files,
         )
         try:
             result = engine.rewrite([*sources, *others], options, registry, library, edit=edit)

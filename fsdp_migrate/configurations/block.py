@@ -68,6 +68,7 @@ class Block(ABC):
 
     is_overridden: ClassVar[bool] = True  # by what stands beside it in a run
     marks_settings: ClassVar[bool] = True  # whether each setting can have a marker of its own
+    is_fixed: ClassVar[bool] = False  # whether it means the same under version 2, and stays
 
     @abstractmethod
     def edit(self, changes: Sequence[Change], width: int) -> list[Edit]:

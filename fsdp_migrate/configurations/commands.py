@@ -8,18 +8,24 @@ the script's own: transformers' if it is ``--fsdp full_shard``. verl has hydra's
 from __future__ import annotations
 
 import json
-import os
 import re
-from collections.abc import Iterator, Mapping, Sequence
-from fnmatch import fnmatchcase
-from pathlib import Path
+from collections.abc import Iterator, Sequence
 
+from fsdp_migrate.configurations import bases
 from fsdp_migrate.configurations.block import Block, File
 from fsdp_migrate.configurations.comments import remarks
 from fsdp_migrate.configurations.formats import shell
-from fsdp_migrate.configurations.formats.shell import FROM_VARIABLE, Kind, Script, Statement, Word
+from fsdp_migrate.configurations.formats.shell import Kind, Script, Statement, Word
 from fsdp_migrate.configurations.formats.text import Span
-from fsdp_migrate.configurations.recognise import ACCELERATE, ELSEWHERE, TRANSFORMERS, VERL
+from fsdp_migrate.configurations.frameworks.words import truth
+from fsdp_migrate.configurations.recognise import (
+    ACCELERATE,
+    ELSEWHERE,
+    LIGHTNING,
+    TRANSFORMERS,
+    VERL,
+    is_of_lightning,
+)
 from fsdp_migrate.configurations.settings import Setting, Value
 from fsdp_migrate.configurations.variables import OF_ACCELERATE, VARIABLES, setting_of
 from fsdp_migrate.configurations.words import BESIDE, Place, Words, counted
@@ -34,7 +40,8 @@ _OPTIONS = {
     "full_shard", "shard_grad_op", "no_shard", "hybrid_shard", "hybrid_shard_zero2", "auto_wrap",
     "offload",
 }  # fmt: skip
-_MAY_HAVE = re.compile(r"accelerate|FSDP_|--fsdp|fsdp_config|strategy=")
+_MAY_HAVE = re.compile(r"accelerate|FSDP_|--fsdp|fsdp_config|strategy=|trainer\.strategy")
+_OF_TRAINER = re.compile(r"(?:--|\+*)trainer\.(strategy|devices|num_nodes|precision)(=|$)")
 _OVERRIDE = re.compile(r"[+~]{0,2}((?:\w+\.)+(?:strategy|fsdp_config\.[\w.]+))=")
 _IN_TEXT = re.compile(
     r"--(?:use_fsdp|fsdp_(?:version|sharding_strategy|auto_wrap_policy|backward_prefetch"
@@ -47,7 +54,6 @@ _GIVEN = re.compile(  # to what is started by other ways than those that are fol
     r"FSDP_(?:SHARDING_STRATEGY|AUTO_WRAP_POLICY|BACKWARD_PREFETCH|USE_ORIG_PARAMS"
     r"|STATE_DICT_TYPE|SYNC_MODULE_STATES)[ =]"
 )
-_FILLED_IN = re.compile(r"\$\w+|\$\{[^{}]*\}|\$\([^()]*\)")
 _OPTIONS_IN_TEXT = re.compile(
     r"--fsdp[ =]+\\?[\"'](?:full_shard|shard_grad_op|no_shard|hybrid_shard)\b"
 )
@@ -68,7 +74,7 @@ def blocks(file: File) -> list[Block]:
     for block in found:
         block.known = known
         if block.base is not None and "$" in block.base[0]:
-            block.base = _filled_in(*block.base, block, script)
+            block.base = bases.filled_in(*block.base, block, script)
     return list(found)
 
 
@@ -108,6 +114,7 @@ def _commands(file: File, script: Script) -> Iterator[Words]:
         if script_at < len(statement.words):
             yield from _flags(file, statement, TRANSFORMERS, script_at, len(statement.words))
         yield from _overrides(file, statement)
+        yield from _of_lightning(file, statement)
     for block in (each for each in arrays.values() if each in used):
         block.is_base = block not in alone
         yield block
@@ -170,6 +177,7 @@ def _flags(file: File, statement: Statement, code: str, begin: int, end: int) ->
             return
         if path is not None and not str(path.value).lstrip().startswith("{"):
             block.base = (str(path.value), path.unknown)
+            block.is_sure = not truth(block.settings["fsdp"].value)  # others have --fsdp true too
             block.forget("fsdp_config")
         elif path is not None:
             values = _inline(path)
@@ -189,10 +197,20 @@ def _inline(setting: Setting) -> dict[str, Value] | None:
         values = None if setting.unknown else json.loads(str(setting.value))
     except ValueError:
         return None
-    plain = (str, int, float, bool, type(None))
-    if not isinstance(values, dict) or not all(isinstance(v, plain) for v in values.values()):
+    return plain_values(values)
+
+
+def plain_values(values: object) -> dict[str, Value] | None:
+    """A mapping of keys to plain values and lists of them, lists as tuples; None for another."""
+    if not isinstance(values, dict):
         return None
-    return values
+    found: dict[str, Value] = {}
+    for name, value in values.items():
+        each = tuple(value) if isinstance(value, list) else (value,)
+        if not all(one is None or isinstance(one, str | int | float) for one in each):
+            return None
+        found[name] = each if isinstance(value, list) else value
+    return found
 
 
 def _is_meant(name: str, code: str) -> bool:
@@ -207,7 +225,28 @@ def _is_of_transformers(block: Words) -> bool:
         return False
     if fsdp.unknown:
         return any(name != "fsdp" for name in block.settings if name not in BESIDE)
-    return bool(words := str(fsdp.value).replace(",", " ").split()) and set(words) <= _OPTIONS
+    words = str(fsdp.value).replace(",", " ").split()
+    if words in (["true"], ["True"]):  # of many a program; the others are transformers' alone
+        return any(name != "fsdp" and name not in BESIDE for name in block.settings)
+    return bool(words) and set(words) <= _OPTIONS
+
+
+def _of_lightning(file: File, statement: Statement) -> Iterator[Words]:
+    """LightningCLI's ``--trainer.strategy fsdp``, and hydra's ``trainer.strategy=fsdp``."""
+    block = Words(LIGHTNING, file, statement.span, statement=statement, end=len(statement.words))
+    for number, word in enumerate(statement.words):
+        match = _OF_TRAINER.match(word.value)
+        if match is None:
+            continue
+        read = None if match[2] else statement.words[number + 1 : number + 2]
+        value = word.value[match.end() :] if read is None else "".join(w.value for w in read)
+        place = Place(number, number, word, read[0] if read else None, match[1], match[2])
+        known = int(value) if value.isdecimal() else value
+        block.take(Setting(match[1], known, (read[0] if read else word).unknown), place)
+    strategy = block.settings.get("strategy")
+    if strategy is not None and is_of_lightning(str(strategy.value)):
+        block.head = block.span("strategy")
+        yield block
 
 
 def _overrides(file: File, statement: Statement) -> Iterator[Words]:
@@ -279,74 +318,3 @@ def _in_texts(file: File, script: Script, known: Sequence[Block]) -> Iterator[Wo
             block.reason = ELSEWHERE
             yield block
             return
-
-
-# -- runs -----------------------------------------------------------------------------------------
-
-
-def bases(
-    block: Words, files: Mapping[Path, Sequence[Block]], root: Path
-) -> list[tuple[list[Block], str]]:
-    """The blocks of the file that a command reads before its own flags; or why it is not known,
-    with each that it may be: the flags and the file have one version."""
-    named = next((b.base for b in (block, *block.beside) if b.base is not None), None)
-    if named is None:
-        return [(list(block.beside), "")]
-    name, unknown = named
-    if not unknown and "$" not in name:
-        found, reason = _named(block, name, files, root)
-        return [([*found, *block.beside], reason)]
-    reason = f"which configuration {block.file.place(block.head.start)} reads is not known: "
-    reason += unknown or FROM_VARIABLE
-    version = block.settings.get("fsdp_version")
-    done = version is not None and str(version.value) == "2"
-    held = [] if done else _possible(block, name, files)
-    return [([*each, *block.beside], reason) for each in held or [[]]]
-
-
-def _filled_in(name: str, unknown: str, block: Words, script: Script) -> tuple[str, str]:
-    """The name of a file with its variables, where one plain assignment above says what each is."""
-    text = block.file.text.text
-    for statement in script.statements:
-        if statement.kind is not Kind.VARIABLES or statement.span.start > block.head.start:
-            continue
-        for word in statement.words:
-            variable, _, value = word.value.partition("=")
-            bare = re.findall(rf"(?<![$\w{{.-]){re.escape(variable)}(?![\w.-])", text)
-            if word.unknown or len(bare) != 1:
-                continue
-            shape = rf"\$(?:{variable}\b|{{{variable}}})"
-            name = re.sub(shape, value.replace("\\", r"\\"), name)
-    return (name, unknown) if "$" in name or "`" in name else (name, "")
-
-
-def _possible(block: Words, name: str, files: Mapping[Path, Sequence[Block]]) -> list[list[Block]]:
-    """What a name with variables may stand for: whatever its other letters fit."""
-    shape = f"*/{_FILLED_IN.sub('*', os.path.normpath(name))}"
-    fitting = [path for path in files if fnmatchcase(path.as_posix(), shape)]
-    found = (
-        [b for b in files[path] if b.code == block.code and not isinstance(b, Words)]
-        for path in fitting
-    )
-    return [blocks[:1] for blocks in found if blocks]
-
-
-def _named(
-    block: Words, name: str, files: Mapping[Path, Sequence[Block]], root: Path
-) -> tuple[list[Block], str]:
-    directory = block.file.path.parent
-    parts = Path(os.path.normpath(name)).parts
-    for top in (directory, *directory.parents):
-        path = Path(os.path.normpath(top / name))
-        if path in files:
-            return _of_code(files[path], block.code), ""
-        if top == root:
-            break
-    same = [p for p in files if p.parts[-len(parts) :] == parts]
-    if len(same) == 1:
-        return _of_code(files[same[0]], block.code), ""
-    return [], f"the configuration that it reads, {name}, is not among the files that were read"
-
-
-def _of_code(blocks: Sequence[Block], code: str) -> list[Block]:
-    return [block for block in blocks if block.code == code][:1]

@@ -7,7 +7,16 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from fsdp_migrate.configurations import commands, comments, recognise, secrets, vendored
+from fsdp_migrate.configurations import (
+    bases,
+    commands,
+    comments,
+    named_files,
+    recognise,
+    secrets,
+    unread,
+    vendored,
+)
 from fsdp_migrate.configurations.block import Block, File
 from fsdp_migrate.configurations.entries import Entries
 from fsdp_migrate.configurations.formats import cells, json_, steps, yaml
@@ -24,6 +33,7 @@ from fsdp_migrate.configurations.run import (
 )
 from fsdp_migrate.configurations.settings import Migrate
 from fsdp_migrate.configurations.words import Words
+from fsdp_migrate.discovery.configuration_files import TEMPLATES
 from fsdp_migrate.fsdp1.construct import Construct
 from fsdp_migrate.fsdp1.site import Key
 from fsdp_migrate.planning.outcome import Outcome
@@ -51,6 +61,7 @@ class Configurations:
     problems: list[Problem] = field(default_factory=list)
     remarks: dict[str, Remarks] = field(default_factory=dict)  # by the name that files are shown by
     pinned: Pinned = lambda name, path: ()
+    calls: frozenset[named_files.Place] = frozenset()  # that are decided with the file they name
 
     def decide(
         self,
@@ -197,7 +208,11 @@ def read(
             sound.append(block)
         elif twice not in found.problems:
             found.problems.append(twice)
-    runs = list(_runs(sound, root))
+    named = named_files.read(
+        files, sources or {}, sound, display, root, lambda path: pinned("transformers", path)
+    )
+    found.calls = frozenset(named.calls)
+    runs = [*named.runs, *_runs(sound, root, named.blocks())]
     old = vendored.too_old(sources or {}, display)
     for run in runs:
         run.reason = run.reason or old.get(run.code, "")
@@ -214,13 +229,15 @@ def _cells(data: bytes, path: Path, shown: str) -> Iterator[File]:
 def _blocks(file: File, data: bytes) -> Sequence[Block]:
     text = file.text
     suffix = file.path.suffix.lower()
+    if suffix in TEMPLATES:
+        return unread.block(file, unread.TEMPLATE)
     if suffix not in YAML + JSON:
         return commands.blocks(file)
     looks = recognise.is_called_fsdp(file) or recognise.LOOKS.search(data) is not None
     if not looks:
         return ()
     if len(text.text) > LARGEST:
-        return recognise.too_long(file, f"a file of more than {LARGEST:,} characters is not read")
+        return unread.block(file, f"a file of more than {LARGEST:,} characters is not read")
     if suffix in JSON:
         document = json_.read(text.text)
         return recognise.blocks_of_json(file, document)
@@ -228,7 +245,7 @@ def _blocks(file: File, data: bytes) -> Sequence[Block]:
         documents = yaml.read(text.text)
     except yaml.NotYaml:
         if yaml.is_template(text.text):
-            return ()
+            return unread.block(file, unread.TEMPLATE)
         raise
     file.remarks = comments.remarks(text, comments.words_of(documents))
     found = recognise.blocks_of_yaml(file, documents)
@@ -265,18 +282,23 @@ def _repeated(block: Block) -> Problem | None:
     return None
 
 
-def _runs(blocks: Sequence[Block], root: Path) -> Iterator[Run]:
-    """The runs of all blocks: each file by itself, and with the commands that name it."""
+def _runs(blocks: Sequence[Block], root: Path, used: set[Block]) -> Iterator[Run]:
+    """The runs of all blocks: each file by itself, and with what names it; those that are ``used``
+    have one already."""
     files: dict[Path, list[Block]] = {}
     for block in blocks:
         files.setdefault(block.file.path, []).append(block)
-    used: set[Block] = set()
     for block in blocks:
         if not isinstance(block, Words) or block.is_base:
             continue
-        for base, reason in commands.bases(block, files, root):
+        for base, reason in bases.of_command(block, files, root):
             used.update(base if block.code != recognise.ACCELERATE else ())
             yield Run([*base, block], reason)
+    for block in blocks:
+        inner = bases.of_recipe(block, files, root) if isinstance(block, Entries) else []
+        if inner:
+            used.update([*inner, block])
+            yield Run([*inner, block])
     for block in blocks:
         if block not in used and not isinstance(block, Words):
             yield Run([block])

@@ -39,7 +39,7 @@ _OF_ACCELERATE = {
 }  # fmt: skip
 _OF_AXOLOTL = {
     "base_model", "sequence_len", "micro_batch_size", "num_epochs", "val_set_size", "adapter",
-    "dataset_prepared_path", "sample_packing",
+    "dataset_prepared_path", "sample_packing", "datasets", "load_in_4bit", "flash_attention",
 }  # fmt: skip
 _OF_TRANSFORMERS = {
     "output_dir", "per_device_train_batch_size", "learning_rate", "num_train_epochs",
@@ -51,6 +51,11 @@ _OF_COMPOSER = {
     "device_train_grad_accum", "global_train_batch_size", "device_eval_batch_size",
     "eval_interval", "eval_subset_num_batches", "save_interval", "console_log_interval",
     "algorithms",
+}  # fmt: skip
+_COMPOSERS_KEYS = {
+    "activation_checkpointing_reentrant", "activation_cpu_offload", "load_monolith_rank0_only",
+    "data_parallel_shard_degree", "data_parallel_replicate_degree", "keep_low_precision_grads",
+    "load_planner", "save_planner",
 }  # fmt: skip
 _OPTIONS = {
     "full_shard", "shard_grad_op", "no_shard", "hybrid_shard", "hybrid_shard_zero2", "auto_wrap",
@@ -129,7 +134,8 @@ def _known_keys(mapping: Mapping, keys: set[str], made: _Made) -> Entries | None
         return None  # hydra calls something of the project's own with it
     if len(keys & _OF_AXOLOTL) > 1 and "base_model" in keys:
         return _with_section(AXOLOTL, mapping, made)
-    if SECTION in keys and (len(keys & _OF_COMPOSER) > 1 or _is_composers(mapping)):
+    words = len(keys & _OF_COMPOSER) + len(inner & _COMPOSERS_KEYS)
+    if SECTION in keys and (words > 1 or _is_composers(mapping)):
         return _composer(mapping, made)
     known = bool(inner) and {key.removeprefix("fsdp_") for key in inner} <= _KEYS
     if _has_options(mapping) or (known and keys & _OF_TRANSFORMERS):
@@ -249,6 +255,13 @@ def _section_alone(mapping: Mapping, made: _Made) -> Entries:
     return block
 
 
+def named_section(file: File, document: Node) -> Entries | None:
+    """The block of a file that a program names as ``fsdp_config``."""
+    if not isinstance(document, Mapping) or not document.pairs:
+        return None
+    return _section_alone(document, _maker(file, [document], is_json=True))
+
+
 def _has_options(mapping: Mapping) -> bool:
     """Whether ``fsdp`` has such a value as transformers takes."""
     pair = mapping.get("fsdp")
@@ -271,24 +284,6 @@ _LISTED = re.compile(
     r"|BACKWARD_PREFETCH|USE_ORIG_PARAMS|STATE_DICT_TYPE|SYNC_MODULE_STATES)|ACCELERATE_USE_FSDP))\b"
 )
 ELSEWHERE = "it stands in a text that something else reads"
-
-
-_KEY = re.compile(  # at the beginning of a line, where data that came from elsewhere has none
-    r"(?m)^[ \t]*[\"']?(fsdp_(?:sharding_strategy|auto_wrap_policy|backward_prefetch"
-    r"|state_dict_type|transformer_layer_cls_to_wrap|offload_params|use_orig_params"
-    r"|sync_module_states))[\"']?[ \t]*:"
-)
-
-
-def too_long(file: File, reason: str) -> list[Block]:
-    """What is said of a file that is not looked at closely and has such a key."""
-    key = _KEY.search(file.text.text)
-    if key is None:
-        return []
-    block = Entries(ACCELERATE, file, Span(*key.span(1)), comments=False, reason=reason)
-    block.settings[key[1]] = Setting(key[1], None, reason)
-    block.spans[key[1]] = block.head
-    return [block]
 
 
 def _environments(file: File, documents: Sequence[Node], made: _Made) -> Iterator[Entries]:
@@ -337,6 +332,11 @@ _OF_TRAINER = {
 }  # fmt: skip
 _CLASS = re.compile(r"(?:(?:lightning\.pytorch|pytorch_lightning)(?:\.\w+)*\.)?FSDPStrategy")
 _ALIASES = {"fsdp", "fsdp_cpu_offload"}
+
+
+def is_of_lightning(strategy: str) -> bool:
+    """Whether a text names FSDPStrategy: a word for it, or the class."""
+    return strategy in _ALIASES or _CLASS.fullmatch(strategy) is not None
 
 
 def _is_lightnings(path: tuple[str, ...], mapping: Mapping, keys: set[str]) -> bool:

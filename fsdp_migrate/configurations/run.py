@@ -130,6 +130,8 @@ def _changes(
     for run in group.runs:
         for change in migrate(run.code)(run.settings()):
             block = run.holder(change.old)
+            if block.is_fixed and change.outcome is Outcome.REWRITTEN:
+                continue
             key = (block, change.old, "" if change.old or not change.new else change.new[0])
             known = found.setdefault(key, change)
             if (known.new, known.outcome) != (change.new, change.outcome):

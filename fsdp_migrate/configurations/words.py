@@ -51,6 +51,7 @@ class Words(Block):
     base: tuple[str, str] | None = None  # the file that is read before; why it is not known
     beside: list[Words] = field(default_factory=list)  # the same run's other variables
     is_base: bool = False  # read beside others, and never alone
+    is_sure: bool = True  # else it is what it seems if the file that it names is
     names: set[str] = field(default_factory=set)
     places: dict[str, Place] = field(default_factory=dict)
     inline: dict[str, Value] = field(default_factory=dict)  # fsdp_config, as JSON in the command

@@ -9,10 +9,12 @@ from __future__ import annotations
 import os
 import re
 
+TEMPLATES = (".j2", ".jinja", ".jinja2", ".tmpl", ".tpl")
 SUFFIXES = (
     *(".yaml", ".yml", ".json"),
     *(".sh", ".bash", ".zsh", ".slurm", ".sbatch", ".pbs", ".lsf", ".env", ".dockerfile", ".mk"),
     *(".job", ".qsub", ".submit"),
+    *TEMPLATES,
 )
 NAMES = re.compile(r"(?i)\.env(\..+)?|(docker|container)file([.-].+)?|(gnu)?makefile")
 LARGEST = 1_000_000  # bytes; what is larger is data

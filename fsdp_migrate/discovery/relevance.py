@@ -36,11 +36,15 @@ SUPPORT = "fsdp2_support"
 # Parts of parameter names, for code that edits the keys of checkpoints.
 WRAPPED = b"_fsdp_wrapped_module"
 ARGUMENTS = (b"TrainingArguments", b"fsdp")  # of transformers
+OF_TRL = (b"trl", b"Config(", b"fsdp")
 STRATEGY = (b"lightning", b"fsdp")  # that Lightning is given by its name
 STRATEGIES = (b"lightning", b"FSDPStrategy")
 RUNNERS = re.compile(rb"\b(?:Trainer|Fabric)\(")
 TRAINER = (b"composer", b"Trainer(")  # of composer's
 SETTINGS = re.compile(rb"\b(?:parallelism_config|fsdp_config)\b")  # that it is given
+HANDED_ON = re.compile(  # settings of accelerate's, in a text of a program
+    rb"[\"']FSDP_[A-Z]|[\"']ACCELERATE_USE_FSDP[\"']|--use_fsdp\b|--fsdp_sharding_strategy\b"
+)
 PLUGIN = b"FullyShardedDataParallelPlugin"  # of accelerate's
 GUARD = re.compile(rb"[\"']fsdp-migrate FSDP")  # what is left to be migrated
 PARAMETER_NAMES = (b"_fpw_module", b"_flat_param")
@@ -141,9 +145,11 @@ def _reaches(data: bytes) -> bool:
     """Whether a file could lead to FSDP1 by itself, and not only through other files."""
     guarded = GUARD.search(data) is not None or PLUGIN in data
     guarded = guarded or all(word in data for word in ARGUMENTS)
+    guarded = guarded or all(word in data for word in OF_TRL)
     guarded = guarded or all(word in data for word in STRATEGIES)
     guarded = guarded or (all(word in data for word in STRATEGY) and bool(RUNNERS.search(data)))
     guarded = guarded or (all(word in data for word in TRAINER) and bool(SETTINGS.search(data)))
+    guarded = guarded or HANDED_ON.search(data) is not None
     return guarded or WRAPPED in data or (PARENT in data and PACKAGE.search(data) is not None)
 
 

@@ -1,5 +1,59 @@
 """Migrate what accelerate configures of FSDP1."""
 
-from fsdp_migrate.planning.rule import Rule
+from collections.abc import Iterator
 
-RULE = Rule(code="FSDP510", name="accelerate", handles=())
+from fsdp_migrate.analysis.module import Module
+from fsdp_migrate.configurations import handed_on
+from fsdp_migrate.configurations.frameworks import accelerate
+from fsdp_migrate.configurations.settings import Change
+from fsdp_migrate.configurations.variables import variable_of
+from fsdp_migrate.fsdp1.construct import Construct
+from fsdp_migrate.fsdp1.site import Site
+from fsdp_migrate.planning.context import Study
+from fsdp_migrate.planning.model import Decision
+from fsdp_migrate.planning.outcome import Outcome
+from fsdp_migrate.planning.rule import Finder, Rule
+
+SETTINGS = Construct.parse("settings of accelerate")
+READS = "accelerate reads it in what this program starts, or in itself, and trains FSDP1"
+
+
+def _find(study: Study, module: Module) -> Iterator[Site]:
+    for node, settings in handed_on.settings(module, study):
+        if handed_on.is_of_version_1(settings) and accelerate.migrate(settings):
+            yield Site(SETTINGS, module, node, node)
+
+
+RULE = Rule(
+    code="FSDP510",
+    name="accelerate",
+    handles=(str(SETTINGS),),
+    finders=(Finder(264, _find, always=True),),
+)
+
+
+def decide(site: Site, study: Study) -> Decision:
+    """What a program hands on is left, with what to write there."""
+    found = dict(handed_on.settings(site.module, study))
+    settings = next(each for node, each in found.items() if node is site.node)
+    changes = accelerate.migrate(
+        settings, study.project.library.pinned("accelerate", site.module.path)
+    )
+    for change in changes:
+        if change.outcome is Outcome.LEFT:
+            return study.left(site, RULE.code, change.message, change.help)
+    flags = any(name == "use_fsdp" and s.value is None for name, s in settings.items())
+    return study.left(site, RULE.code, READS, "; ".join(_todo(c, flags=flags) for c in changes))
+
+
+def _todo(change: Change, *, flags: bool) -> str:
+    def shown(name: str) -> str:
+        return f"--{name}" if flags else variable_of(name)
+
+    if change.new is None:
+        return f"remove {shown(change.old)}"
+    name, value = change.new
+    text = str(value).lower() if isinstance(value, bool) else value
+    return f"write {shown(name)}{' ' if flags else '='}{text}" + (
+        f" in the place of {shown(change.old)}" if change.old and change.old != name else ""
+    )

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from fsdp_migrate.analysis.module import Module
 from fsdp_migrate.configurations import plugin_calls
+from fsdp_migrate.configurations.commands import plain_values
 from fsdp_migrate.configurations.frameworks import transformers
 from fsdp_migrate.configurations.settings import Change, Setting, Value
 from fsdp_migrate.fsdp1.construct import Construct
@@ -19,10 +20,13 @@ from fsdp_migrate.planning.proposal import Proposal
 from fsdp_migrate.planning.prose import sentences
 from fsdp_migrate.planning.rule import Finder, Rule
 
-NAMES = ("TrainingArguments", "Seq2SeqTrainingArguments")
+NAMES = transformers.ARGUMENTS
 PATHS = frozenset(
     {
-        *(f"transformers.{name}" for name in NAMES),
+        *(f"transformers.{name}" for name in NAMES[:2]),
+        *(f"trl.{name}" for name in transformers.OF_TRL),
+        f"sentence_transformers.{transformers.OF_OTHERS}",
+        f"sentence_transformers.training_args.{transformers.OF_OTHERS}",
         "transformers.training_args.TrainingArguments",
         "transformers.training_args_seq2seq.Seq2SeqTrainingArguments",
     }
@@ -33,16 +37,22 @@ IN_FILE = (
     "write the dictionary in the call, and run again; or, in a file of its own, version: 2 and the "
     "strategy as reshard_after_forward"
 )
+OF_CLASS = "it is a default of a subclass, which command lines and files may override"
 BY_HAND = "write fsdp and fsdp_config out in the call, and run again"
 
 
 def _find(study: Study, module: Module) -> Iterator[Site]:
     for call in module.table.calls if module.mentions(*NAMES) else ():
         asks = any(k.arg in {"fsdp", "fsdp_config"} for k in call.keywords)
+        if (module.path, call.lineno) in study.project.library.with_files:
+            continue  # decided with the file that it names
         if not asks or not study.external(call.func, module) & PATHS:
             continue
         if transformers.migrate(_read(call, module, study).settings):
             yield Site(ARGUMENTS, module, call, call.func)
+    for node in ast.walk(module.source.tree) if module.mentions(*NAMES) else ():
+        if isinstance(node, ast.ClassDef) and transformers.migrate(_fields(node, module, study)):
+            yield Site(ARGUMENTS, module, node, node)
 
 
 RULE = Rule(
@@ -117,10 +127,7 @@ def _in_file(name: object, module: Module, study: Study) -> dict[str, Value] | N
             read = json.loads(path.read_bytes())
         except (OSError, ValueError):
             return None
-        plain = isinstance(read, dict) and all(
-            isinstance(value, str | bool | int | float | None) for value in read.values()
-        )
-        return read if plain else None
+        return plain_values(read)
     return None
 
 
@@ -135,7 +142,51 @@ def _setting(name: str, node: ast.expr, module: Module, study: Study) -> Setting
     return Setting(name, None, f"it is {ast.unparse(node)}")
 
 
+def _fields(cls: ast.ClassDef, module: Module, study: Study) -> dict[str, Setting]:
+    """What a subclass has for a default, which command lines and files may override."""
+    found: dict[str, Setting] = {}
+    if not any(study.external(base, module) & PATHS for base in cls.bases):
+        return found
+    for statement in cls.body:
+        if not isinstance(statement, ast.AnnAssign) or statement.value is None:
+            continue
+        name = statement.target.id if isinstance(statement.target, ast.Name) else ""
+        value = _default(statement.value)
+        if name in OWN:
+            found[name] = _setting(name, value, module, study)
+        elif name == "fsdp_config" and isinstance(value, ast.Dict):
+            for key, inner in zip(value.keys, value.values, strict=True):
+                if isinstance(key, ast.Constant):
+                    found[str(key.value)] = _setting(str(key.value), inner, module, study)
+    return found if "fsdp" in found else {}
+
+
+def _default(node: ast.expr) -> ast.expr:
+    """What a field of a dataclass is by default."""
+    for keyword in node.keywords if isinstance(node, ast.Call) else ():
+        if keyword.arg == "default":
+            return keyword.value
+        if keyword.arg == "default_factory" and isinstance(keyword.value, ast.Lambda):
+            return keyword.value.body
+    return node
+
+
+def _of_subclass(site: Site, cls: ast.ClassDef, study: Study) -> Decision:
+    changes = transformers.migrate(
+        _fields(cls, site.module, study),
+        study.project.library.pinned("transformers", site.module.path),
+    )
+    for change in changes:
+        if change.outcome is Outcome.LEFT:
+            return study.left(site, RULE.code, change.message, change.help)
+    wanted = [c.new for c in changes if c.new is not None and c.new[0] not in OWN]
+    written = ", ".join(f"{name}: {json.dumps(value)}" for name, value in wanted)
+    return study.left(site, RULE.code, OF_CLASS, f"write {written} in its default of fsdp_config")
+
+
 def decide(site: Site, study: Study) -> Decision:
+    if isinstance(site.node, ast.ClassDef):
+        return _of_subclass(site, site.node, study)
     found = _read(site.call, site.module, study)
     installed = study.project.library.pinned("transformers", site.module.path)
     reason = plugin_calls.of_version_1(study)

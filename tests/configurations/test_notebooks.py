@@ -18,6 +18,7 @@ NEW = (
 )
 TRAINER = 'python a.py --fsdp "full_shard auto_wrap" --fsdp_config c.json'
 YAML = "distributed_type: FSDP\nfsdp_config:\n  fsdp_sharding_strategy: {}\n"
+ENV = "%env ACCELERATE_USE_FSDP=true\n%env FSDP_SHARDING_STRATEGY=FULL_SHARD"
 DONE = (
     "distributed_type: FSDP\nfsdp_config:\n  fsdp_reshard_after_forward: true\n  fsdp_version: 2\n"
     "  fsdp_state_dict_type: FULL_STATE_DICT\n"
@@ -155,3 +156,10 @@ def test_broken_yaml_in_a_cell_is_told_with_its_place() -> None:
     broken = "%%writefile a.yaml\nfsdp_config:\n  fsdp_sharding_strategy: [\n"
     found = engine.read({PATH: notebook("1", broken)}, str, PATH.parent)
     assert found.problems[0].place.startswith("/a/train.ipynb:cell 2:")
+
+
+def test_variables_that_ipython_sets_are_told() -> None:
+    found, cells, _ = migrated(ENV, "!accelerate launch train.py")
+    assert {each.outcome.value for each in found} == {"left"}
+    assert any("FSDP510" in cell for cell in cells)
+    assert migrated("%env FSDP_LOG=1", "x = 1")[0] == []

@@ -334,6 +334,11 @@ def test_transformers_flags_without_a_file_get_one_written_out() -> None:
             '\'{"offload": 1, "version": 2, "reshard_after_forward": true}\'',
         ),
         ("'{\"version\": 1}'", '\'{"version": 2, "reshard_after_forward": true}\''),
+        (
+            '\'{"version": 1, "transformer_layer_cls_to_wrap": ["A", "B"]}\'',
+            '\'{"version": 2, "transformer_layer_cls_to_wrap": ["A", "B"], '
+            '"reshard_after_forward": true}\'',
+        ),
     ],
 )
 @pytest.mark.parametrize("equals", [" ", "="])
@@ -349,7 +354,7 @@ def test_transformers_json_in_a_command(before: str, after: str, equals: str) ->
     [
         "torchrun t.py --fsdp full_shard --fsdp_config '{\"version\": $V}'\n",
         "torchrun t.py --fsdp full_shard --fsdp_config \"{'version': 1}\"\n",
-        "torchrun t.py --fsdp full_shard --fsdp_config '{\"xla\": [1]}'\n",
+        "torchrun t.py --fsdp full_shard --fsdp_config '{\"xla\": {}}'\n",
         "CMD=\"torchrun t.py --fsdp 'full_shard'\"\n",
     ],
 )

@@ -15,7 +15,6 @@ from tests.configurations.trainer_table import CALL, FILE, NAMED, OTHER, ROWS, S
 from tests.configurations.writing import unmarked
 from tests.tools import documents
 
-HAND = "by hand"
 Runs = Callable[[Row, str], Trained]
 
 
@@ -29,13 +28,8 @@ def ran(tmp_path_factory: pytest.TempPathFactory) -> Runs:
             scratch = tmp_path_factory.mktemp("rows")
             folders = {}
             for number, each in enumerate(ROWS):
-                for name in ("", *each.spellings, *([HAND] if each.by_hand else [])):
-                    if name and name != HAND and not changed(each, name):
-                        continue
+                for name in ("", *(each.spellings if changed(each) else ())):
                     folder = folders[number, name] = scratch / f"{number}-{len(folders)}"
-                    if name == HAND:
-                        lay(folder, trainer_runs.by_hand(each))
-                        continue
                     lay(folder, each.files(name or CALL))
                     if name:
                         rewrite(folder)
@@ -45,8 +39,8 @@ def ran(tmp_path_factory: pytest.TempPathFactory) -> Runs:
     return of
 
 
-def changed(row: Row, spelling: str) -> bool:
-    return row.expected(spelling) not in {"", "left"}
+def changed(row: Row) -> bool:
+    return row.outcome not in {"", "left"}
 
 
 SPELLED = [(row, spelling) for row in ROWS for spelling in row.spellings]
@@ -56,8 +50,8 @@ SPELLED = [(row, spelling) for row in ROWS for spelling in row.spellings]
 def test_our_outcome_is_the_rows(row: Row, spelling: str, tmp_path: Path) -> None:
     before = row.files(spelling)
     lay(tmp_path / "a", before)
-    assert rewrite(tmp_path / "a") == row.expected(spelling)
-    if spelling != FILE and not changed(row, spelling):
+    assert rewrite(tmp_path / "a") == row.outcome
+    if not changed(row):
         after = {path.name: path.read_text(encoding="utf-8") for path in (tmp_path / "a").iterdir()}
         assert {name: unmarked(text) for name, text in after.items()} == before
 
@@ -68,8 +62,8 @@ def test_our_outcome_is_the_rows(row: Row, spelling: str, tmp_path: Path) -> Non
 def test_the_trainer_does_what_the_row_says(row: Row, ran: Runs) -> None:
     before = ran(row, "")
     assert before.text == row.runs, before.said
-    afters = [name for name in row.spellings if changed(row, name)]
-    for name in [*afters, *([HAND] if row.by_hand else [])]:
+    afters = [name for name in row.spellings if changed(row)]
+    for name in afters:
         after = ran(row, name)
         assert after.text == row.after, after.said
         assert (SAME if trainer_runs.same(before, after) else OTHER) == row.losses, name
@@ -81,20 +75,16 @@ def test_the_table_of_the_trainer_is_current() -> None:
     assert documents.with_trainer(text) == text
 
 
-def test_a_file_that_the_call_names_is_read(
+def test_a_file_is_done_with_once_it_is_written(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """And is done with once it says what is asked for."""
     lay(tmp_path / "a", ROWS[0].files(FILE))
-    assert parser.run(["check", str(tmp_path / "a")]) == 1
-    said = " ".join(capsys.readouterr().out.split())
-    assert f"what is to change stands in {NAMED}, which fsdp_config names" in said
-    assert "write version: 2, reshard_after_forward: true there" in said
-    file = tmp_path / "a" / NAMED
-    new = {**json.loads(file.read_text()), "version": 2, "reshard_after_forward": True}
-    file.write_text(json.dumps(new), encoding="utf-8")
+    assert rewrite(tmp_path / "a") == "rewritten"
+    written = json.loads((tmp_path / "a" / NAMED).read_text())
+    assert written["version"] == 2
+    assert written["reshard_after_forward"] is True
     assert parser.run(["check", str(tmp_path / "a")]) == 0
-    assert capsys.readouterr().out.startswith("no FSDP1 found")
+    assert "no FSDP1 found" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("text", ["{", "[1]", '{"version": {}}', ""])

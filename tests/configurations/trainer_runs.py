@@ -14,12 +14,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from fsdp_migrate.cli import parser
-from fsdp_migrate.configurations.frameworks import transformers
-from fsdp_migrate.configurations.settings import Setting
 from tests.configurations.imitated import WORLD
 from tests.configurations.lightning_runs import ROOT
-from tests.configurations.running import applied
-from tests.configurations.trainer_table import FILE, Row
 
 OUTCOMES = ("left", "review", "rewritten")  # the worst first
 LOSSES = 3
@@ -48,18 +44,6 @@ def rewrite(folder: Path) -> str:
         found = {site["outcome"] for site in json.loads(said.getvalue())["sites"]}
         parser.run(["rewrite", str(folder), "--allow-dirty"])
     return next((outcome for outcome in OUTCOMES if outcome in found), "")
-
-
-def by_hand(row: Row) -> dict[str, str]:
-    """A file that ``fsdp_config`` names, with what stands in the call's dictionary otherwise."""
-    given = {"fsdp": row.fsdp, **row.config}
-    before = {
-        name: Setting(name, tuple(value) if isinstance(value, list) else value)
-        for name, value in given.items()
-    }
-    after = {n: s.value for n, s in applied(before, transformers.migrate(before)).items()}
-    fsdp = after.pop("fsdp")
-    return Row(fsdp=fsdp, config=after, arguments=row.arguments, outcome="").files(FILE)
 
 
 def train(folders: Iterable[Path]) -> list[Trained]:

@@ -41,9 +41,8 @@ class Row:
     """``fsdp`` and ``fsdp_config`` of a program, and other arguments.
 
     ``runs`` is what it trains as: version, strategy (``reshard`` or ``keep`` in version 2), units,
-    kind of checkpoint, or the error. ``after`` is what it trains as where we write it, which is in
-    the dictionary and on the command line; a file is left with its call, and ``by_hand`` rows
-    train with a file as we would write its content.
+    kind of checkpoint, or the error. ``after`` is what it trains as where we write it: in the
+    dictionary of the call, in the file that the call names, and on the command line.
     """
 
     fsdp: Any
@@ -54,11 +53,6 @@ class Row:
     runs: str = ""
     after: str = ""
     losses: str = SAME
-    by_hand: bool = False
-
-    def expected(self, spelling: str) -> str:
-        """Our outcome in a spelling."""
-        return "left" if spelling == FILE and self.outcome else self.outcome
 
     @property
     def title(self) -> str:
@@ -97,18 +91,17 @@ def _row(
 
 BOTH = {**ONE, **LOADING}
 ROWS = [
-    _row("rewritten", OLD, NEW, "full_shard auto_wrap", config=BOTH, by_hand=True),
-    _row("rewritten", OLD, KEPT, "shard_grad_op auto_wrap", config=BOTH, by_hand=True),
+    _row("rewritten", OLD, NEW, "full_shard auto_wrap", config=BOTH),
+    _row("rewritten", OLD, KEPT, "shard_grad_op auto_wrap", config=BOTH),
     _row(
         "rewritten",
         "1 FULL_SHARD offload 3 units FULL",
         "2 reshard offload 6 units FULL",
         "full_shard auto_wrap offload",
         config=BOTH,
-        by_hand=True,
     ),
     _row("rewritten", OLD, NEW, ["full_shard", "auto_wrap"], config=BOTH, spellings=(CALL, FILE)),
-    _row("rewritten", OLD, NEW, True, config=BOTH, spellings=(CALL, FILE)),
+    _row("rewritten", OLD, NEW, True, config=BOTH),
     _row("rewritten", config={"fsdp_version": 1, "fsdp_cpu_ram_efficient_loading": True}),
     _row("rewritten", config={"version": "1", **LOADING}),
     _row("left", config={**BOTH, "reshard_after_forward": "shard_grad_op"}),
@@ -117,7 +110,6 @@ ROWS = [
         "1 FULL_SHARD 3 units SHARDED",
         "2 reshard 6 units SHARDED",
         config={**BOTH, "state_dict_type": "SHARDED_STATE_DICT"},
-        by_hand=True,
     ),
     _row(
         "left",
@@ -143,7 +135,7 @@ ROWS = [
     _row("left", OLD, "", "no_shard", config=BOTH),
     _row("rewritten", NEW, NEW, config=LOADING),
     _row("rewritten", KEPT, KEPT, "shard_grad_op", config=LOADING),
-    _row("rewritten", NEW, NEW, True, config={"version": 2}, spellings=(CALL, FILE)),
+    _row("rewritten", NEW, NEW, True, config={"version": 2}),
     _row("", KEPT, config={"version": 2, "reshard_after_forward": False}),
 ]
 

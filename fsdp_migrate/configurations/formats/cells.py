@@ -11,12 +11,15 @@ from fsdp_migrate.discovery.configuration_files import is_configuration
 from fsdp_migrate.syntax.notebook import Cell, Notebook, NotebookError
 
 SUFFIX = ".ipynb"
-LOOKS = re.compile(rb"\"[ \t]*(?:!|%%(?:bash|sh|script|writefile|file)\b)|\\n[ \t]*!")
+LOOKS = re.compile(
+    rb"\"[ \t]*(?:!|%%(?:bash|sh|script|writefile|file)\b|%(?:set_)?env\b)"
+    rb"|\\n[ \t]*(?:!|%(?:set_)?env\b)"
+)
 """How such a line begins, in the text of a notebook."""
 
 _SHELL = re.compile(r"%%(?:bash|sh|script[ \t]+(?:ba)?sh)\b[^\n]*\n")
 _FILE = re.compile(r"%%(?:writefile|file)[ \t]+([\w./-]+)[ \t]*\n")  # anew, under a name it says
-_COMMAND = re.compile(r"(?m)^[ \t]*!")
+_COMMAND = re.compile(r"(?m)^[ \t]*(?:!|%(?:set_)?env\b)")
 _FILLED_IN = re.compile(r"\{[^{}\n]*\}")
 
 

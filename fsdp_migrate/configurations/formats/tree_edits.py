@@ -84,26 +84,29 @@ def _in_lines(text: Text, changed: Changed, written: Written) -> list[Edit]:
             raise Refused(f"{pair.key}: it does not begin its line")
         gone |= set(range(text.line_at(pair.at.start), text.line_at(pair.end - 1) + 1))
         gone |= set(_own_comments(text, mapping, number))
-    found = [Edit(text.start_of(run[0]), text.end_of(run[-1]), "") for run in _runs(text, gone)]
+    runs = _runs(text, gone)
+    found = [Edit(text.start_of(run[0]), text.end_of(run[-1]), "") for run in runs]
     if not changed.added:
         return found
     column = text.place(mapping.pairs[0].at.start)[1] - 1
     if text.line_at(mapping.pairs[0].at.start) == 1 and text.text.startswith("\ufeff"):
         column -= 1
-    by_place: dict[int, list[str]] = {}
+    by_line: dict[int, list[str]] = {}  # behind which they come; 0 for the first of all
     for key, value in changed.added.items():
         notes = [f"{' ' * column}{line}" for line in changed.notes.get(key, ())]
         lines = [*notes, *_entry(key, value, " " * column, _step(text, mapping, column), written)]
-        by_place.setdefault(_after(mapping, key), []).extend(lines)
-    for number, lines in by_place.items():
-        if number < 0:
+        number = _after(mapping, key)
+        last = text.line_at(mapping.pairs[number].end - 1) if number >= 0 else 0
+        last = next((run[-1] for run in runs if run[0] <= last < run[-1]), last)
+        by_line.setdefault(last, []).extend(lines)
+    for last, lines in by_line.items():
+        if not last:
             first = mapping.pairs[0].at.start
             if text.indent_at(first) is None:
                 raise Refused("its first entry does not begin its line")
             at = text.start_of(text.line_at(first))
             found.append(Edit(at, at, "".join(f"{line}{text.newline}" for line in lines)))
             continue
-        last = text.line_at(mapping.pairs[number].end - 1)
         at = text.end_of(last)
         whole = text.newline.join(lines)
         if text.text[:at].endswith(("\n", "\r")):

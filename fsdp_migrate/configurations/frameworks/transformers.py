@@ -34,6 +34,14 @@ from fsdp_migrate.configurations.frameworks.words import (
 from fsdp_migrate.configurations.settings import Change, Setting, Settings, Value
 from fsdp_migrate.planning.outcome import Outcome
 
+OF_TRL = (
+    *("SFTConfig", "DPOConfig", "GRPOConfig", "RewardConfig", "KTOConfig", "ORPOConfig"),
+    *("CPOConfig", "PPOConfig", "RLOOConfig", "OnlineDPOConfig", "GKDConfig", "BCOConfig"),
+)
+OF_OTHERS = "SentenceTransformerTrainingArguments"
+ARGUMENTS = ("TrainingArguments", "Seq2SeqTrainingArguments", OF_OTHERS, *OF_TRL)
+"""The classes that a program gives the settings to, and subclasses of them in other libraries."""
+
 PREFIX = "fsdp_"
 DEAD = (
     "backward_prefetch",

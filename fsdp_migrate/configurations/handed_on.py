@@ -1,0 +1,112 @@
+"""Settings of accelerate that a program hands on: to its own environment, or to what it starts.
+
+``os.environ["FSDP_SHARDING_STRATEGY"] = "FULL_SHARD"``, a dictionary of such variables, and the
+words ``"accelerate", "launch", "--use_fsdp"`` in a list, or in one text.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+import shlex
+from collections.abc import Iterator
+
+from fsdp_migrate.analysis.module import Module
+from fsdp_migrate.configurations.settings import Setting
+from fsdp_migrate.configurations.variables import OF_ACCELERATE, VARIABLES, setting_of
+from fsdp_migrate.planning.context import Study
+
+WORDS = ("FSDP_", "ACCELERATE_USE_FSDP", "use_fsdp", "--fsdp_")
+ENVIRONMENT = frozenset({"os.environ"})
+SETTERS = frozenset({"os.environ.setdefault", "os.putenv"})
+FLAG = re.compile(r"--((?:use_fsdp|fsdp_\w+)|num_machines|num_processes|mixed_precision)(?:=(.*))?")
+
+Found = tuple[ast.expr, dict[str, Setting]]
+
+
+def settings(module: Module, study: Study) -> list[Found]:
+    """Each command that a module starts, and all variables that it sets, which are one run's."""
+    if not module.mentions(*WORDS):
+        return []
+    found: list[Found] = []
+    of_environment: dict[str, Setting] = {}
+    first: ast.expr | None = None
+    for node in ast.walk(module.source.tree):
+        for at, name, value in _variables(node, module, study):
+            of_environment[setting_of(name)] = _setting(setting_of(name), value, module, study)
+            if first is None or at.lineno < first.lineno:
+                first = at
+        command = _words(node, module, study)
+        if command:
+            assert isinstance(node, ast.expr)
+            found.append((node, command))
+    if first is not None:
+        found.append((first, of_environment))
+    return found
+
+
+def _variables(
+    node: ast.AST, module: Module, study: Study
+) -> Iterator[tuple[ast.expr, str, ast.expr]]:
+    """The variables that a node sets, where a program says that they are of an environment."""
+    pairs: list[tuple[ast.expr, ast.expr | None, ast.expr]] = []
+    if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Subscript):
+        target = node.targets[0]
+        if study.external(target.value, module) & ENVIRONMENT:
+            pairs = [(target, target.slice, node.value)]
+    elif isinstance(node, ast.Call) and len(node.args) == 2:
+        if study.external(node.func, module) & SETTERS:
+            pairs = [(node, node.args[0], node.args[1])]
+    elif isinstance(node, ast.Dict):
+        pairs = [(k, k, v) for k, v in zip(node.keys, node.values, strict=True) if k is not None]
+    for at, key, value in pairs:
+        if not isinstance(key, ast.Constant) or not isinstance(key.value, str):
+            continue
+        if OF_ACCELERATE.fullmatch(key.value) is not None:
+            yield at, key.value, value
+
+
+def is_of_version_1(found: dict[str, Setting]) -> bool:
+    """Whether there is one of those that accelerate alone reads."""
+    return any(VARIABLES.fullmatch(name.upper()) or name == "use_fsdp" for name in found)
+
+
+def _words(node: ast.AST, module: Module, study: Study) -> dict[str, Setting]:
+    """The flags of an ``accelerate launch`` that a list or a text has."""
+    words: list[str | None] = []
+    if isinstance(node, ast.List | ast.Tuple):
+        words = [_text(each, module, study) for each in node.elts]
+    elif isinstance(node, ast.Constant) and isinstance(node.value, str):
+        if not re.search(r"\baccelerate\s+launch\b", node.value) or "fsdp" not in node.value:
+            return {}
+        try:
+            words = [*shlex.split(node.value.replace("\\\n", " "), comments=True)]
+        except ValueError:
+            return {}
+    if "launch" not in words and "accelerate.commands.launch" not in words:
+        return {}
+    found: dict[str, Setting] = {}
+    for word, following in zip(words, [*words[1:], None], strict=True):
+        match = FLAG.fullmatch(word) if word is not None else None
+        if match is None:
+            continue
+        name, value = match.groups()
+        if value is None and name != "use_fsdp":
+            known = following is not None and not following.startswith("--")
+            found[name] = Setting(name, following, "" if known else "it is not written out")
+        else:
+            found[name] = Setting(name, value)
+    return found if any("fsdp" in name for name in found) else {}
+
+
+def _text(node: ast.expr, module: Module, study: Study) -> str | None:
+    known = study.literal(node, module)
+    return str(known.value) if known is not None else None
+
+
+def _setting(name: str, node: ast.expr, module: Module, study: Study) -> Setting:
+    known = study.literal(node, module)
+    value = known.value if known is not None else None
+    if known is not None and (value is None or isinstance(value, str | bool | int | float)):
+        return Setting(name, value)
+    return Setting(name, None, f"it is {ast.unparse(node)}")
