@@ -17,7 +17,6 @@ from fsdp_migrate.configurations.comments import remarks
 from fsdp_migrate.configurations.formats import shell
 from fsdp_migrate.configurations.formats.shell import Kind, Script, Statement, Word
 from fsdp_migrate.configurations.formats.text import Span
-from fsdp_migrate.configurations.frameworks.words import truth
 from fsdp_migrate.configurations.recognise import (
     ACCELERATE,
     ELSEWHERE,
@@ -165,7 +164,8 @@ def _flags(file: File, statement: Statement, code: str, begin: int, end: int) ->
                 last, read = number + 1, words[number + 1]
                 setting = Setting(full, read.value, read.unknown)
             else:
-                setting = Setting(full, None)
+                alone = True if code == TRANSFORMERS and full == "fsdp" else None
+                setting = Setting(full, alone)
             if full == "config_file" and code == ACCELERATE:
                 block.base = (str(setting.value), setting.unknown)
             elif _is_meant(full, code):
@@ -177,7 +177,7 @@ def _flags(file: File, statement: Statement, code: str, begin: int, end: int) ->
             return
         if path is not None and not str(path.value).lstrip().startswith("{"):
             block.base = (str(path.value), path.unknown)
-            block.is_sure = not truth(block.settings["fsdp"].value)  # others have --fsdp true too
+            block.is_sure = block.settings["fsdp"].value is not True
             block.forget("fsdp_config")
         elif path is not None:
             values = _inline(path)
@@ -225,9 +225,9 @@ def _is_of_transformers(block: Words) -> bool:
         return False
     if fsdp.unknown:
         return any(name != "fsdp" for name in block.settings if name not in BESIDE)
-    words = str(fsdp.value).replace(",", " ").split()
-    if words in (["true"], ["True"]):  # of many a program; the others are transformers' alone
+    if fsdp.value is True:  # of many a program; the others are transformers' alone
         return any(name != "fsdp" and name not in BESIDE for name in block.settings)
+    words = str(fsdp.value).replace(",", " ").split()
     return bool(words) and set(words) <= _OPTIONS
 
 

@@ -124,6 +124,8 @@ class Words(Block):
         self, old: str, place: Place, new: tuple[str, Value], meant: dict[int, list[str]]
     ) -> list[Edit]:
         name, value = new
+        if (self.code, name, value) == (TRANSFORMERS, "fsdp", True):
+            return self._alone(place, meant)
         spelled = place.spelled if name == old else self._spelled(name, place)
         word = place.word
         flag = spelled if place.is_variable or "." in spelled else f"--{spelled}"
@@ -137,6 +139,19 @@ class Words(Block):
             return [Edit(*word.span, f"{flag}={shell.written(text, word.quote)}")]
         meant[place.first] = [flag, text]
         return [Edit(*word.span, f"{flag} {shell.written(text)}")]
+
+    def _alone(self, place: Place, meant: dict[int, list[str]]) -> list[Edit]:
+        """transformers' ``--fsdp`` is on without a value, and stops at ``true``; what follows must
+        not be taken for one."""
+        following = self.statement.words[place.last + 1 : place.last + 2]
+        comes = not self.inline and self.base is None and place.last == self._last()
+        if following and not comes and not following[0].value.startswith("-"):
+            raise Refused(f"{following[0].value} would be taken for the value of --fsdp: move it")
+        if place.value is not None:
+            meant[place.last] = []
+            return [Edit(place.word.end, place.value.end, "")]
+        meant[place.first] = [f"--{place.spelled}"]
+        return [Edit(*place.word.span, f"--{place.spelled}")]
 
     def _spelled(self, name: str, like: Place | None) -> str:
         if self._is_of_variables():

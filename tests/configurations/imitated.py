@@ -29,6 +29,7 @@ SHARED = (
     *("torch.utils.flop_counter",),
 )
 FRAMEWORKS = {
+    "composer": ("tests.configurations.absent", "composer", "composer.trainer"),
     "lightning": ("lightning", "lightning.pytorch", "lightning.fabric", "rich.progress"),
     "transformers": (
         *("transformers.trainer", "transformers.models.llama.modeling_llama"),

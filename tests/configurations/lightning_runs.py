@@ -22,10 +22,10 @@ PROGRAMS = Path(__file__).with_name("lightning")
 ROOT = Path(__file__).parents[2]
 
 
-def installed(scratch: Path) -> Path:
+def installed(scratch: Path, requirements: Path = REQUIREMENTS) -> Path:
     """The folder of Lightning and what it needs beside torch; from the package index, by hash."""
-    wheels = packages.download(scratch, REQUIREMENTS)
-    for package in packages.pinned(REQUIREMENTS):
+    wheels = packages.download(scratch, requirements)
+    for package in packages.pinned(requirements):
         found = packages.wheel(package, wheels)
         assert found is not None, f"{package.name} was not downloaded"
         with zipfile.ZipFile(found) as archive:
@@ -47,12 +47,12 @@ class Ran:
         return self.error or "trains"
 
 
-def run(programs: Mapping[Path, str], lightning: Path) -> list[Ran]:
+def run(programs: Mapping[Path, str], lightning: Path, name: str = "lightning") -> list[Ran]:
     """Train the program of each folder, one after the other, on two ranks."""
     for folder, source in programs.items():
         folder.mkdir(parents=True, exist_ok=True)
         (folder / "train.py").write_text(source, encoding="utf-8")
-    command = [sys.executable, "-m", "tests.configurations.imitated", "lightning"]
+    command = [sys.executable, "-m", "tests.configurations.imitated", name]
     command += map(str, programs)
     environment = {**os.environ, "PYTHONPATH": searched(lightning)}
     done = subprocess.run(

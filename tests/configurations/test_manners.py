@@ -101,9 +101,9 @@ CASES = {
         {"FSDP520"},
         {"fsdp.json": ('"reshard_after_forward": false',), "recipe.yaml": ("fsdp_config: fsdp.",)},
     ),
-    "--fsdp true with a file": Case(
+    "--fsdp alone with a file": Case(
         {
-            "run.sh": "torchrun t.py --fsdp true --fsdp_config fsdp.json\n",
+            "run.sh": "torchrun t.py --fsdp --fsdp_config fsdp.json\n",
             "fsdp.json": JSON,
             **PINNED,
         },
@@ -111,8 +111,35 @@ CASES = {
         {"FSDP520"},
         {"fsdp.json": ('"version": 2', '"reshard_after_forward": true')},
     ),
+    "a flag whose text becomes true": Case(
+        {"run.sh": 'torchrun t.py --fsdp "full_shard auto_wrap" --lr 1\n', **PINNED},
+        {"rewritten"},
+        {"FSDP520"},
+        {"run.sh": ("torchrun t.py --fsdp --fsdp_config '{",)},
+    ),
+    "what follows is no flag, and a flag comes before": Case(
+        {"run.sh": 'torchrun t.py --fsdp_min_num_params 0 --fsdp full_shard "$@"\n', **PINNED},
+        {"rewritten"},
+        {"FSDP520"},
+        {"run.sh": ("--fsdp --fsdp_config '{",)},
+    ),
+    "what follows would be taken for its value, beside a file": Case(
+        {
+            "run.sh": 'torchrun t.py --fsdp_config fsdp.json --fsdp full_shard "$@"\n',
+            "fsdp.json": JSON,
+            **PINNED,
+        },
+        {"left"},
+        {"FSDP520"},
+        said="would be taken for the value of --fsdp",
+    ),
     "--fsdp true of another program": Case(
         {"run.sh": "python t.py --fsdp true --fsdp_config own.json\n", "own.json": '{"fsdp": 1}\n'},
+        set(),
+        set(),
+    ),
+    "--fsdp alone of another program": Case(
+        {"run.sh": "python t.py --fsdp --fsdp_config own.json\n", "own.json": '{"fsdp": 1}\n'},
         set(),
         set(),
     ),

@@ -14,7 +14,7 @@ import pytest
 from fsdp_migrate.configurations.frameworks import transformers
 from fsdp_migrate.configurations.settings import Setting, Value
 from tests.configurations.running import applied
-from tests.configurations.writing import unmarked, write_one
+from tests.configurations.writing import unmarked, write
 from tests.helpers.migrating import rewritten
 
 pytestmark = pytest.mark.train
@@ -89,9 +89,16 @@ def ran(scratch: Path, *options: str) -> str:
     return done.stdout + done.stderr
 
 
-def test_transformers_reads_the_flags_that_are_written(tmp_path: Path) -> None:
-    before = "torchrun t.py --fsdp shard_grad_op --fsdp_transformer_layer_cls_to_wrap 'Layer'\n"
-    flags = shlex.split(unmarked(write_one(before, "a.sh", None).text))[2:]
+@pytest.mark.parametrize("installed", [(), (5, 24, 0)])
+@pytest.mark.parametrize("given", ["shard_grad_op", "'shard_grad_op auto_wrap'"])
+def test_transformers_reads_the_flags_that_are_written(
+    tmp_path: Path, given: str, installed: tuple[int, ...]
+) -> None:
+    """Its ``--fsdp`` is on without a value, and stops at ``true``."""
+    before = f"torchrun t.py --fsdp {given} --fsdp_transformer_layer_cls_to_wrap 'Layer'\n"
+    written = write({"a.sh": before}, None, installed=installed).text
+    assert ("--fsdp --fsdp_config" in written) == bool(installed)
+    flags = shlex.split(unmarked(written))[2:]
     program = (
         "import sys; from transformers import HfArgumentParser, TrainingArguments\n"
         "args, = HfArgumentParser(TrainingArguments).parse_args_into_dataclasses(sys.argv[1:])\n"

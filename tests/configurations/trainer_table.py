@@ -67,7 +67,7 @@ class Row:
         config = json.dumps(dict(self.config), indent=2)
         given = {**COMMON, **self.arguments, "fsdp": self.fsdp}
         if spelling == LINE:
-            words = [w for name, value in given.items() for w in (f"--{name}", _word(value))]
+            words = [w for name, value in given.items() for w in _words(name, value)]
             line = shlex.join([*words, "--fsdp_config", json.dumps(dict(self.config))])
             return {"train.py": source, "run.sh": f"torchrun --nproc_per_node 2 train.py {line}\n"}
         written = [f"{name}={value!r}" for name, value in given.items()]
@@ -77,8 +77,9 @@ class Row:
         return found if spelling == CALL else {**found, NAMED: f"{config}\n"}
 
 
-def _word(value: Any) -> str:
-    return str(value).lower() if isinstance(value, bool) else str(value)
+def _words(name: str, value: Any) -> list[str]:
+    """A flag of the command line, which is on without a value."""
+    return [f"--{name}"] if value is True else [f"--{name}", str(value)]
 
 
 def _row(

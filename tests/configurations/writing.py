@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from fsdp_migrate.configurations import engine
-from fsdp_migrate.configurations.run import framework
 from fsdp_migrate.configurations.settings import Change, Migrate, Settings
 from fsdp_migrate.planning.outcome import Outcome
 from fsdp_migrate.planning.result import Configured, Problem
@@ -65,11 +64,19 @@ def write(
     migrate: Migrate | None = stand_in,
     width: int = 100,
     sources: dict[Path, bytes] | None = None,
+    installed: tuple[int, ...] = (),
 ) -> Written:
-    """What becomes of files. ``migrate`` None: what the frameworks say."""
+    """What becomes of files. ``migrate`` None: what the frameworks say, in the release that is
+    ``installed``."""
     data = {ROOT / path: text.encode() for path, text in files.items()}
-    read = engine.read(data, lambda path: str(path.relative_to(ROOT)), ROOT, sources=sources)
-    chosen = framework if migrate is None else lambda code: migrate
+    read = engine.read(
+        data,
+        lambda path: str(path.relative_to(ROOT)),
+        ROOT,
+        pinned=lambda name, path: installed,
+        sources=sources,
+    )
+    chosen = None if migrate is None else lambda code: migrate
     found, changes = read.decide(width, lambda code, key: "", chosen)
     after = {
         path: changes[ROOT / path].decode() if ROOT / path in changes else text
