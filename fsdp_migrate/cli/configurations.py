@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -44,8 +44,9 @@ class Configs:
         edit: bool,
         pinned: engine.Pinned = lambda name, path: (),
         sources: Mapping[Path, bytes] | None = None,
+        python: Callable[[], Iterable[tuple[Path, bytes]]] = tuple,
     ) -> Configs:
-        found = engine.read(files, display, root, pinned, sources)
+        found = engine.read(files, display, root, pinned, sources, python)
         return cls(found, width, select, ignore, edit)
 
     def decide_in(self, result: Result, refused: Mapping[Key, str]) -> None:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -170,6 +171,7 @@ def run(
                 edit=edit,
                 pinned=lambda name, path: releases.pinned(name, path, settings.root),
                 sources=found.candidates,
+                python=lambda: _python(found),
             )
         if found.candidates:
             result = _engine(
@@ -210,6 +212,15 @@ def run(
             if found.display(path) in result.remarks:
                 found.commented[path] = found.configurations[path]
     return Run(settings, found, result, time.perf_counter() - started, word, floors, configured)
+
+
+def _python(found: ProjectFiles) -> Iterator[tuple[Path, bytes]]:
+    """All Python files under the paths given, one after the other."""
+    yield from found.candidates.items()
+    yield from found.others.items()
+    for path in map(Path, found.library):
+        with suppress(OSError):
+            yield path, path.read_bytes()
 
 
 def _check_codes(codes: Sequence[str], origin: str, settings: config.Config) -> None:

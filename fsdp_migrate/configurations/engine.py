@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -21,7 +21,7 @@ from fsdp_migrate.configurations.block import Block, File
 from fsdp_migrate.configurations.entries import Entries
 from fsdp_migrate.configurations.formats import cells, json_, steps, yaml
 from fsdp_migrate.configurations.formats.text import Refused, Text, applied
-from fsdp_migrate.configurations.frameworks.accelerate import is_fsdp
+from fsdp_migrate.configurations.frameworks import accelerate
 from fsdp_migrate.configurations.run import (
     Decided,
     Group,
@@ -49,6 +49,7 @@ PINNED = {  # distributions whose release decides what becomes of their settings
 }
 YAML = (".yaml", ".yml")
 JSON = (".json",)
+PRECISION = "mixed_precision"
 LARGEST = 100_000  # characters that are looked at closely; what is longer is data
 RETURNS = "its lines end in a carriage return alone"
 
@@ -112,7 +113,7 @@ class Configurations:
         for group in self.groups:
             for run in group.runs:
                 settings = run.settings()
-                if run.code == recognise.ACCELERATE and is_fsdp(settings):
+                if run.code == recognise.ACCELERATE and accelerate.is_fsdp(settings):
                     for block in run.blocks:
                         values = {name: s.value for name, s in block.settings.items()}
                         path = os.path.relpath(block.file.path, root)
@@ -124,7 +125,8 @@ class Configurations:
         found = []
         for group in self.groups:
             if any(
-                run.code == recognise.ACCELERATE and is_fsdp(run.settings()) for run in group.runs
+                run.code == recognise.ACCELERATE and accelerate.is_fsdp(run.settings())
+                for run in group.runs
             ):
                 decide(group, width, "", self._by_pins(group))
                 found.append(waits_for(group))
@@ -169,12 +171,14 @@ def read(
     root: Path,
     pinned: Pinned = lambda name, path: (),
     sources: Mapping[Path, bytes] | None = None,
+    python: Callable[[], Iterable[tuple[Path, bytes]]] = tuple,
 ) -> Configurations:
     """Read everything that may be a configuration.
 
     Args:
         pinned: knows the releases of the frameworks.
-        sources: the Python files beside it.
+        sources: the Python files beside it that may meet FSDP1.
+        python: gives all Python files, for what is asked of them once, if at all.
     """
     found = Configurations(pinned=pinned)
     blocks: list[Block] = []
@@ -214,6 +218,11 @@ def read(
     found.calls = frozenset(named.calls)
     runs = [*named.runs, *_runs(sound, root, named.blocks())]
     old = vendored.too_old(sources or {}, display)
+    precise = [r for r in runs if r.code == recognise.ACCELERATE and PRECISION in r.settings()]
+    stored = vendored.storage(python, display) if precise else []
+    for run in precise:
+        cast = accelerate.DTYPES.get(str(run.settings()[PRECISION].value).upper(), "")
+        run.beside = next((s for s in stored if not str(s.value).startswith(cast)), None)
     for run in runs:
         run.reason = run.reason or old.get(run.code, "")
     found.groups = groups(runs)

@@ -34,6 +34,7 @@ class Run:
 
     blocks: list[Block]
     reason: str = ""  # why nothing of it can be decided
+    beside: Setting | None = None  # what the program beside it says
 
     @property
     def code(self) -> str:
@@ -43,6 +44,8 @@ class Run:
         found: dict[str, Setting] = {}
         for block in self.blocks:
             found |= block.settings
+        if self.beside is not None:
+            found[self.beside.name] = self.beside
         return found
 
     def holder(self, name: str) -> Block:

@@ -169,3 +169,36 @@ def test_plugin_and_file_train_the_same(after: Path, run: Command) -> None:
     options = ("--device", "simulate", "--no-twin", "--before", before, "--after", after)
     said = run("verify", *options, "entry.py", "--", "state")
     assert "VERDICT  PASS" in said.out, said.out + said.err
+
+
+PACKED = """\
+import torch
+from transformers import BitsAndBytesConfig
+
+config = BitsAndBytesConfig(load_in_4bit=True, bnb_4bit_quant_storage=torch.{dtype})
+"""
+
+
+@pytest.mark.parametrize(
+    ("dtype", "precision", "is_told"),
+    [
+        ("float16", "bf16", True),
+        ("float32", "fp16", True),
+        ("bfloat16", "bf16", False),
+        ("float16", "fp16", False),
+        ("float16", "no", False),
+    ],
+)
+def test_a_precision_in_the_file_that_is_not_that_of_the_storage_is_told(
+    tmp_path: Path, run: Command, dtype: str, precision: str, is_told: bool
+) -> None:
+    """Packed weights, whose bytes both versions would cast."""
+    shutil.copytree(PROGRAM, tmp_path / "a", ignore=shutil.ignore_patterns("__pycache__"))
+    (tmp_path / "a" / "model.py").write_text(PACKED.format(dtype=dtype), encoding="utf-8")
+    file = tmp_path / "a" / "conf" / "fsdp.yaml"
+    lines = file.read_text(encoding="utf-8").splitlines(keepends=True)
+    kept = [line for line in lines if not line.startswith("mixed_precision")]
+    file.write_text("".join([*kept, f"mixed_precision: {precision}\n"]), encoding="utf-8")
+    said = " ".join(run("check", tmp_path / "a").out.split())
+    told = f"quantised weights are stored as {dtype} in" in said
+    assert told == is_told, said

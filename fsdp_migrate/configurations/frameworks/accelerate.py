@@ -79,6 +79,12 @@ WEIGHTS = (
     "otherwise with each rank's own"
 )
 SEED = f"seed before the model is made, or write {LOADING}: true"
+STORAGE = "quant_storage"  # of packed weights, as the program has it
+DTYPES = {"BF16": "bfloat16", "FP16": "float16"}
+PACKED = (
+    "quantised weights are stored as {}, and both versions cast them to {}, which changes their "
+    "bytes: use one dtype for both"
+)
 HAS_VERSION_2, HAS_SIZES = (1, 6), (1, 10)
 """Releases of accelerate."""
 
@@ -311,6 +317,11 @@ def _buffers(settings: Settings) -> list[Change]:
     setting = settings.get("mixed_precision")
     if setting is None or text(setting) in {"", "NO", "FP32", "FALSE"}:
         return []
+    stored = settings.get(STORAGE)
+    cast = DTYPES.get(text(setting), "")
+    if stored is not None and cast and not str(stored.value).startswith(cast):
+        message = PACKED.format(stored.value, setting.value)
+        return [stays(f"{BUFFERS}; {message}", setting)]
     return [stays(BUFFERS, setting)]
 
 
@@ -357,7 +368,7 @@ def _ignored_strategy(settings: Settings) -> list[Change]:
     new = None if reshard else (RESHARD, True)
     if not setting.unknown and strategy(setting.value) == runs:
         return [rewritten(f"version 2 goes by {RESHARD}", STRATEGY, new)]
-    now = "true, its default" if reshard is None else reshard.value
+    now = "true, its default" if reshard is None else str(reshard.value).lower()
     message = (
         f"version 2 ignores {STRATEGY}: {setting.unknown or setting.value} was never in force, "
         f"{RESHARD} is ({now})"
