@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator, Sequence
+from itertools import pairwise
 
 from fsdp_migrate.configurations import bases
 from fsdp_migrate.configurations.block import Block, File
@@ -29,6 +30,7 @@ from fsdp_migrate.configurations.settings import Setting, Value
 from fsdp_migrate.configurations.variables import OF_ACCELERATE, VARIABLES, setting_of
 from fsdp_migrate.configurations.words import BESIDE, Place, Words, counted
 
+OF_TRL = "trl's own file fsdp1 says 1, and fsdp2 beside it says 2"
 _FLAGS = {"use_fsdp", "use_parallelism_config"}  # that have no value
 _OTHERS = {"num_machines", "num_processes", "mixed_precision"}
 _TRANSFORMERS = {
@@ -114,6 +116,7 @@ def _commands(file: File, script: Script) -> Iterator[Words]:
             yield from _flags(file, statement, TRANSFORMERS, script_at, len(statement.words))
         yield from _overrides(file, statement)
         yield from _of_lightning(file, statement)
+        yield from _of_trl(file, statement)
     for block in (each for each in arrays.values() if each in used):
         block.is_base = block not in alone
         yield block
@@ -229,6 +232,17 @@ def _is_of_transformers(block: Words) -> bool:
         return any(name != "fsdp" and name not in BESIDE for name in block.settings)
     words = str(fsdp.value).replace(",", " ").split()
     return bool(words) and set(words) <= _OPTIONS
+
+
+def _of_trl(file: File, statement: Statement) -> Iterator[Words]:
+    """trl brings configurations of accelerate: ``trl sft --accelerate_config fsdp1``."""
+    for name, value in pairwise(statement.words):
+        if (name.value, value.value) == ("--accelerate_config", "fsdp1"):
+            span = Span(name.start, value.end)
+            block = Words(ACCELERATE, file, span, statement=statement, end=len(statement.words))
+            block.settings["fsdp_version"] = Setting("fsdp_version", None, OF_TRL)
+            block.spans["fsdp_version"] = span
+            yield block
 
 
 def _of_lightning(file: File, statement: Statement) -> Iterator[Words]:

@@ -31,9 +31,14 @@ class Row:
     after: str
     hand: str = ""
     in_environment: bool = False  # FSDP_VERSION=2, and the dictionary as it is
+    same: bool = True  # losses
 
 
 FULL = '"mixed_precision": "FULL"'
+REPLICATED = (
+    'type("Replicated", (FSDP2Config,), {"data_parallel_replicate_degree": 2, '
+    '"data_parallel_shard_degree": 1})(state_dict_type="full")'
+)
 MESH = (
     'FSDP2Config(device_mesh=torch.distributed.init_device_mesh("cuda", (2, 1), '
     'mesh_dim_names=("replicate", "shard")), state_dict_type="full")'
@@ -69,6 +74,14 @@ ROWS = [
         "left",
         "1 NO_SHARD",
         "2 reshard 2x1",
+        REPLICATED,
+        same=False,  # torch's FSDP1 does not reduce over replicas whose shard group is one rank
+    ),
+    Row(  # a mesh that is given is not what is trained on
+        f'{{"sharding_strategy": "HYBRID_SHARD", {FULL}}}',
+        "left",
+        "1 FULL_SHARD",
+        "2 reshard 2",
         MESH,
     ),
 ]
@@ -111,4 +124,7 @@ def test_composer_does_what_the_row_says(number: int, ran: list[tuple[Ran, Ran]]
     assert trained_as(before) == row.runs
     assert trained_as(after) == row.after
     assert len(before.losses) == 6
-    assert lightning_runs.same(before, after), f"{before.losses} {after.losses}"
+    assert len(after.losses) == 6
+    assert lightning_runs.same(before, after) == row.same, f"{before.losses} {after.losses}"
+    if not row.same:
+        assert lightning_runs.same(ran[0][1], after)  # as all ranks train together

@@ -181,7 +181,7 @@ CASES = {
         {"a.yaml": f"{FOUNDRY}  data_parallel_shard_degree: 8\n"},
         {"left", "review", "rewritten"},
         {"FSDP560"},
-        said="FSDP2Config says it with a device_mesh",
+        said="composer 0.32 makes the mesh of version 2 itself",
     ),
     "a template by its suffix": Case(
         {"a.yaml.j2": f"distributed_type: FSDP\n{TEMPLATE}"},
@@ -208,6 +208,13 @@ CASES = {
         {"FSDP530"},
         said="data_parallel_size: 8",
     ),
+    "a file that trl brings": Case(
+        {"sft.sh": "trl sft --accelerate_config fsdp1 --config sft.yaml\n"},
+        {"left"},
+        {"FSDP510"},
+        said="fsdp2 beside it says 2",
+    ),
+    "the other one": Case({"sft.sh": "trl sft --accelerate_config fsdp2\n"}, set(), set()),
     "another strategy of a Trainer": Case(
         {"fit.sh": "python main.py fit --trainer.strategy ddp --name fsdp\n"}, set(), set()
     ),

@@ -71,7 +71,11 @@ REENTRANT = (
     "version 2 has the checkpoints that are not reentrant: of a model that needs the others, write "
     "them in the model"
 )
-MESH = "FSDP2Config says it with a device_mesh, which has to be made in Python"
+MESH = (
+    "composer 0.32 makes the mesh of version 2 itself, whatever device_mesh is: stay with version "
+    "1, or give the Trainer a subclass of FSDP2Config that has data_parallel_replicate_degree and "
+    "data_parallel_shard_degree as attributes of the class"
+)
 LEFT = {
     "auto_wrap": ("version 2 shards each part of the model", "take the parts out in fsdp_wrap_fn"),
     "cpu_offload": ("composer offloads under neither version", "remove it"),
