@@ -139,7 +139,7 @@ def is_told_apart(check: ast.AST, module: Module, tracer: Tracer) -> bool:
         return False
     if stops(check, module):
         return False
+    if classes(found[1], module, tracer) is None:
+        return False  # which is cheaper to ask
     values = tracer.evaluate(found[0], module)
-    if not model_values.models(values, tracer) or is_unwrapped(values):
-        return False
-    return classes(found[1], module, tracer) is not None
+    return bool(model_values.models(values, tracer)) and not is_unwrapped(values)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 
 from fsdp_migrate.analysis.module import Module
 from fsdp_migrate.analysis.tracing.tracer import Tracer
@@ -24,16 +24,22 @@ from fsdp_migrate.syntax.expressions import given_arguments, last_name
 
 
 def methods(
-    tracer: Tracer, module: Module, *, has_fsdp: bool, makes_models: bool = False
+    tracer: Tracer,
+    module: Module,
+    *,
+    has_fsdp: bool,
+    makes_models: bool = False,
+    among: Collection[ast.AST] | None = None,
 ) -> Iterator[Site]:
     """Attributes of FSDP1 models that mean something else, or nothing, on FSDP2 models.
 
     In a module that refers to FSDP1 (``has_fsdp``), names that only FSDP1 has are taken for them on
     any object. Where the project ``makes_models``, methods that only FSDP1's models have are sites
-    on what may be one as well, with the doubt.
+    on what may be one as well, with the doubt. No others are asked about than those ``among`` some
+    nodes, where these are given.
     """
     told: set[tuple[str, str]] = set()  # what is not followed is said once in a file, and of states
-    for attribute in module.table.attributes_by_name.of(fsdp1.OF_MODELS | fsdp1.STATICS):
+    for attribute in _named(fsdp1.OF_MODELS | fsdp1.STATICS, module, among):
         if not isinstance(attribute.ctx, ast.Load):
             continue
         found = tracer.evaluate(attribute.value, module)
@@ -78,8 +84,16 @@ def methods(
         construct = Construct.of_model(attribute.attr)
         node = _call_of(attribute, module)
         yield Site(construct, module, node, attribute, attribute.value, doubt)
-    yield from _fields(tracer, module, has_fsdp=has_fsdp)
-    yield from _replaced(tracer, module)
+    yield from _fields(tracer, module, among, has_fsdp=has_fsdp)
+    yield from _replaced(tracer, module, among)
+
+
+def _named(
+    names: Collection[str], module: Module, among: Collection[ast.AST] | None
+) -> list[ast.Attribute]:
+    """The attributes of some names, of those that are asked about."""
+    found = module.table.attributes_by_name.of(names)
+    return found if among is None else [each for each in found if each in among]
 
 
 def _is_one_way(attribute: ast.Attribute, module: Module) -> bool:
@@ -133,10 +147,10 @@ def _is_inherited(found: Values, name: str, tracer: Tracer) -> bool:
     return bool(classes) and len(classes) == len(found) and not own
 
 
-def _replaced(tracer: Tracer, module: Module) -> Iterator[Site]:
+def _replaced(tracer: Tracer, module: Module, among: Collection[ast.AST] | None) -> Iterator[Site]:
     """Methods that a model is given in the place of FSDP1's, which migrated code does not call:
     ``model.clip_grad_norm_ = lambda norm: None``."""
-    for attribute in module.table.attributes_by_name.of(fsdp1.ONLY_MODELS):
+    for attribute in _named(fsdp1.ONLY_MODELS, module, among):
         if not isinstance(attribute.ctx, ast.Store):
             continue
         found = models(tracer.evaluate(attribute.value, module), tracer)
@@ -145,14 +159,16 @@ def _replaced(tracer: Tracer, module: Module) -> Iterator[Site]:
             yield Site(construct, module, attribute, attribute, attribute.value)
 
 
-def _fields(tracer: Tracer, module: Module, *, has_fsdp: bool) -> Iterator[Site]:
+def _fields(
+    tracer: Tracer, module: Module, among: Collection[ast.AST] | None, *, has_fsdp: bool
+) -> Iterator[Site]:
     """What code reads of the settings that FSDP1 models keep, and of their flat parameters.
 
     The former have common names, so that they count on what is known to be a model alone, unless
     the project sets them; the latter, in a module that refers to FSDP1 (``has_fsdp``), on whatever
     nothing is known about.
     """
-    for attribute in module.table.attributes_by_name.of(fsdp1.FIELDS | fsdp1.FLAT_FIELDS):
+    for attribute in _named(fsdp1.FIELDS | fsdp1.FLAT_FIELDS, module, among):
         if not isinstance(attribute.ctx, ast.Load):
             continue
         if attribute.attr in fsdp1.FIELDS:

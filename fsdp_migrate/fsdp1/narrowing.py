@@ -10,6 +10,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 from dataclasses import replace
+from enum import Enum
 
 from fsdp_migrate.analysis.flow import Test, access_path
 from fsdp_migrate.analysis.module import Module
@@ -50,6 +51,12 @@ OTHERS = frozenset(
 )
 
 
+class Asked(Enum):
+    """What a test has to be asked whose classes do not tell by their names."""
+
+    OBJECT = "what is tested"
+
+
 class Narrowing:
     """Answers for one project, through its tracer."""
 
@@ -60,7 +67,7 @@ class Narrowing:
         self._last_given = LastGiven(tracer, self._apart, self._settings)
         self._predicates = Predicates(self._apart)
         self._compiled: set[ast.AST] | None = None
-        self._told_by: dict[Test, bool | None] = {}
+        self._told_by: dict[Test, bool | Asked | None] = {}
 
     def narrowed(self, found: list[Value], node: ast.expr, module: Module) -> list[Value]:
         """The values that a path may have where ``node`` uses it, of those it may have at all."""
@@ -72,10 +79,12 @@ class Narrowing:
         if not tests:
             return found
         found = self._of_classes(found, node, module)
+        models = [v for v in found if model_values.is_model(v, self.tracer)]
+        if not models and not any(self._told_by_names(test, module) is True for test in tests):
+            return found  # of which nothing else is told than that it is no model
         verdict = self.verdict(node, module)
         if verdict is None or not found:
             return found
-        models = [v for v in found if model_values.is_model(v, self.tracer)]
         if verdict:  # whatever the callers in sight give
             unsure: list[Value] = [v for v in found if isinstance(v, (Computed, Unknown))]
             return self._left(models or unsure, node, module)
@@ -183,11 +192,20 @@ class Narrowing:
 
     def _told(self, test: Test, module: Module) -> bool | None:
         """Whether a test tells that something is an FSDP1 model, or is none; asked once."""
+        told = self._told_by_names(test, module)
+        if not isinstance(told, Asked):
+            return told
+        self._told_by[test] = answer = False if self._is_told_apart(test, module) else None
+        return answer
+
+    def _told_by_names(self, test: Test, module: Module) -> bool | Asked | None:
+        """As :meth:`_told`, by the names of classes: where they do not tell, it is dear to ask what
+        the object may be."""
         if test not in self._told_by:
             self._told_by[test] = self._ask(test, module)
         return self._told_by[test]
 
-    def _ask(self, test: Test, module: Module) -> bool | None:
+    def _ask(self, test: Test, module: Module) -> bool | Asked | None:
         if test.crossed and not self._stays(test, module):
             return None
         if not test.holds and unwrapping.takes_off(test.node, module, self._apart):
@@ -204,7 +222,7 @@ class Narrowing:
         names = [project.external(*c) for c in classes]
         if names and all(n and n <= OTHERS for n in names):
             return False
-        return False if self._is_told_apart(test, module) else None
+        return Asked.OBJECT
 
     def _is_told_apart(self, test: Test, module: Module) -> bool:
         """Whether a test asks for a class that no FSDP1 model is of, compiled or not."""

@@ -151,9 +151,9 @@ def _outdated_methods(referring: set[Module], study: Study) -> Iterator[Site]:
     attributes = {node for node in older if isinstance(node, ast.Attribute)}
     for module in study.project.modules if attributes else ():
         if not attributes.isdisjoint(module.table.attributes):
-            for site in model_attributes.methods(tracer, module, has_fsdp=module in referring):
-                if site.reference in older:
-                    yield site
+            yield from model_attributes.methods(
+                tracer, module, has_fsdp=module in referring, among=attributes
+            )
 
 
 def _versions(found: Sequence[Site], study: Study) -> list[Site]:
