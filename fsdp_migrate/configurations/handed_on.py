@@ -19,6 +19,8 @@ from fsdp_migrate.planning.context import Study
 WORDS = ("FSDP_", "ACCELERATE_USE_FSDP", "use_fsdp", "--fsdp_")
 ENVIRONMENT = frozenset({"os.environ"})
 SETTERS = frozenset({"os.environ.setdefault", "os.putenv"})
+OWN = "ACCELERATE_USE_FSDP"  # a name that nobody else gives a variable
+READERS = ("accelerate", "transformers", "trl")
 FLAG = re.compile(r"--((?:use_fsdp|fsdp_\w+)|num_machines|num_processes|mixed_precision)(?:=(.*))?")
 
 Found = tuple[ast.expr, dict[str, Setting]]
@@ -40,9 +42,14 @@ def settings(module: Module, study: Study) -> list[Found]:
         if command:
             assert isinstance(node, ast.expr)
             found.append((node, command))
-    if first is not None:
+    if first is not None and (module.mentions(OWN) or _has_accelerate(study)):
         found.append((first, of_environment))
     return found
+
+
+def _has_accelerate(study: Study) -> bool:
+    """Whether something in the project may read the variables; their names alone may be its own."""
+    return any(module.mentions(*READERS) for module in study.project.modules)
 
 
 def _variables(

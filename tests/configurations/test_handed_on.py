@@ -7,7 +7,7 @@ import pytest
 from fsdp_migrate.planning.outcome import Outcome
 from tests.helpers.migrating import migrate, unmarked
 
-SET = 'import os\n\nos.environ["FSDP_SHARDING_STRATEGY"] = {}\n'
+SET = 'import os\n\nimport accelerate\n\nos.environ["FSDP_SHARDING_STRATEGY"] = {}\n'
 LIST = 'import subprocess\n\nsubprocess.run(["accelerate", "launch", {}, "train.py"])\n'
 
 LEFT = {
@@ -62,6 +62,9 @@ KEPT = {
     "a launcher without FSDP": LIST.format('"--multi_gpu"'),
     "words of something else": 'flags = ["--use_fsdp", "--fsdp_sharding_strategy", "FULL_SHARD"]\n',
     "variables that are read": 'import os\n\nx = os.environ["FSDP_SHARDING_STRATEGY"]\n',
+    "variables that nothing of accelerate's may read": SET.format('"FULL_SHARD"').replace(
+        "import accelerate\n\n", ""
+    ),
     "a variable of somebody's own": 'import os\n\nos.environ["FSDP_LOG"] = "1"\n',
     "another mapping": 'x["FSDP_SHARDING_STRATEGY"] = "FULL_SHARD"\n',
     "a text about it": '"""Start it with accelerate launch --config_file fsdp.yaml."""\n',
