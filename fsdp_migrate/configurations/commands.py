@@ -22,6 +22,7 @@ from fsdp_migrate.configurations.recognise import (
     ACCELERATE,
     ELSEWHERE,
     LIGHTNING,
+    OF_TRAINER,
     TRANSFORMERS,
     VERL,
     is_of_lightning,
@@ -42,6 +43,7 @@ _OPTIONS = {
     "offload",
 }  # fmt: skip
 _MAY_HAVE = re.compile(r"accelerate|FSDP_|--fsdp|fsdp_config|strategy=|trainer\.strategy")
+_NAMED = re.compile(r"(?:--|\+*)trainer\.(\w+)(?:=|$)")
 _OF_TRAINER = re.compile(r"(?:--|\+*)trainer\.(strategy|devices|num_nodes|precision)(=|$)")
 _OVERRIDE = re.compile(r"[+~]{0,2}((?:\w+\.)+(?:strategy|fsdp_config\.[\w.]+))=")
 _IN_TEXT = re.compile(
@@ -246,7 +248,11 @@ def _of_trl(file: File, statement: Statement) -> Iterator[Words]:
 
 
 def _of_lightning(file: File, statement: Statement) -> Iterator[Words]:
-    """LightningCLI's ``--trainer.strategy fsdp``, and hydra's ``trainer.strategy=fsdp``."""
+    """LightningCLI's ``--trainer.strategy fsdp``, and hydra's ``trainer.strategy=fsdp`` beside
+    something else that Lightning's ``Trainer`` takes."""
+    named = {m[1] for w in statement.words if (m := _NAMED.match(w.value)) is not None}
+    if not named & OF_TRAINER and "--trainer." not in statement.joined():
+        return
     block = Words(LIGHTNING, file, statement.span, statement=statement, end=len(statement.words))
     for number, word in enumerate(statement.words):
         match = _OF_TRAINER.match(word.value)

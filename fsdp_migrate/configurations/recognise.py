@@ -326,7 +326,7 @@ def _is_role(path: tuple[str, ...], mapping: Mapping, keys: set[str]) -> bool:
     return known and (SECTION in keys or (bool(path) and path[-1] in _ROLES))
 
 
-_OF_TRAINER = {
+OF_TRAINER = {
     "accelerator", "devices", "max_epochs", "max_steps", "num_nodes", "limit_val_batches",
     "accumulate_grad_batches", "log_every_n_steps", "val_check_interval", "check_val_every_n_epoch",
 }  # fmt: skip
@@ -344,7 +344,7 @@ def _is_lightnings(path: tuple[str, ...], mapping: Mapping, keys: set[str]) -> b
     pair = mapping.get("strategy")
     value = pair.value if pair is not None else None
     if isinstance(value, Scalar):
-        return value.value in _ALIASES and path[-1:] == ("trainer",) and bool(keys & _OF_TRAINER)
+        return value.value in _ALIASES and path[-1:] == ("trainer",) and bool(keys & OF_TRAINER)
     return bool(isinstance(value, Mapping) and _CLASS.fullmatch(_class_of(value)))
 
 

@@ -17,7 +17,7 @@ from fsdp_migrate.families.checkpoints import (
     written_states,
 )
 from fsdp_migrate.families.checkpoints.state_options import state_options
-from fsdp_migrate.families.checkpoints.state_owners import in_wrapper, sharded_inside
+from fsdp_migrate.families.checkpoints.state_owners import sharded_inside
 from fsdp_migrate.families.modules import unseen_models
 from fsdp_migrate.families.wrapping import gathered, meshes, strategies
 from fsdp_migrate.families.wrapping.own_names import wrapped_by_now
@@ -146,7 +146,7 @@ def _said(site: Site, study: Study) -> str:
     inside = not study.traced(site.subject, site.module) and not sharded_parts(*asked)
     if (
         inside
-        and (wrapped_by_now(*asked) or in_wrapper(*asked))
+        and wrapped_by_now(*asked)
         and not gathered.is_gathered(site.node, study, site.module)
     ):
         return IN_PIECES

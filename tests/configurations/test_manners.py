@@ -215,6 +215,11 @@ CASES = {
         said="fsdp2 beside it says 2",
     ),
     "the other one": Case({"sft.sh": "trl sft --accelerate_config fsdp2\n"}, set(), set()),
+    "an override for a trainer that is none of Lightning's": Case(
+        {"run.sh": "python -m rl trainer.policy.path=x trainer.strategy=fsdp trainer.epochs=2\n"},
+        set(),
+        set(),
+    ),
     "another strategy of a Trainer": Case(
         {"fit.sh": "python main.py fit --trainer.strategy ddp --name fsdp\n"}, set(), set()
     ),

@@ -107,6 +107,40 @@ def test_wrapped_in_a_loop_or_a_try_it_may_not_have_been() -> None:
     assert "x = model\n" not in after["train.py"]
 
 
+INSIDE = {
+    "the name of the module inside": "raw = model.module\n    print(raw.count())",
+    "under a flag": "raw = model.module if args.fsdp else model\n    print(raw.count())",
+    "given to a function": "show(model.module)",
+    "of a name, given to a function": "raw = model.module\n    show(raw)",
+}
+NET = """\
+class Net(nn.Module):
+    def count(self):
+        return sum(p.numel() for p in self.parameters())
+
+
+def show(net):
+    print(net.count(), sum(p.numel() for p in net.parameters()))
+
+
+"""
+
+
+@pytest.mark.parametrize("use", INSIDE.values(), ids=INSIDE)
+def test_numbers_of_the_module_inside_are_told(use: str) -> None:
+    """FSDP1's wrapped module had its parameters in pieces, by whatever name it is asked."""
+    wrap = WRAP.replace("    if args", "    model = Net()\n    if args").replace(
+        "FSDP(model)", "FSDP(model, use_orig_params=True)"
+    )
+    source = HEAD + "\n" + NET + wrap + f"if args.fsdp:\n        {use}\n"
+    source = source.replace("\n    print(raw", "\n        print(raw").replace(
+        "\n    show(raw", "\n        show(raw"
+    )
+    result, _ = migrate({"train.py": source})
+    told = {d.site.node.lineno for d in result.decisions if d.code == "FSDP408"}
+    assert source[: source.index("p.numel()")].count("\n") + 1 in told
+
+
 def test_an_attribute_that_init_alone_sets() -> None:
     use = "return self.model.module if self.args.fsdp else self.model"
     _, after = migrate({"train.py": HEAD + "\n" + OF_SELF.format("", use)})

@@ -14,7 +14,6 @@ from fsdp_migrate.analysis.tracing.functions import class_of_method, is_self
 from fsdp_migrate.analysis.values import Class
 from fsdp_migrate.families.parameters.own_parameters import models_of_self
 from fsdp_migrate.families.training_loop.part_forwards import is_made_of, is_no_module, owners
-from fsdp_migrate.families.wrapping import gathered
 from fsdp_migrate.families.wrapping.own_names import wrapped_by_now
 from fsdp_migrate.families.wrapping.sharded_parts import Held, sharded_parts
 from fsdp_migrate.families.wrapping.stored_models import is_module
@@ -32,22 +31,7 @@ NO_MODULE = re.compile(rf"{OTHER_OBJECTS.pattern}|token|process", re.I)
 def sharded_inside(node: ast.expr, module: Module, study: Study) -> Held:
     """The constructors of what is sharded in a module that is no sharded model itself."""
     held = sharded_parts(node, module, study) or taken_out(node, module, study)
-    held = held or Held(in_wrapper(node, module, study))
     return held or Held(wrapped_by_now(node, module, study))
-
-
-def in_wrapper(node: ast.expr, module: Module, study: Study) -> frozenset[Constructor]:
-    """The models of which something may be the module in FSDP1's wrapper: ``model.module``, or
-    what it has become, while parameters are sharded. FSDP2's models are that themselves."""
-    if study.traced(node, module) or gathered.is_gathered(node, study, module):
-        return frozenset()
-    found = set[Constructor]()
-    values = ((v.node, v.module) for v in study.values(node, module))
-    for each, where in ((node, module), *values):
-        match each:
-            case ast.Attribute(value=owner, attr=attr) if attr in INNER:
-                found |= study.models(owner, where).constructors
-    return frozenset() if any(c.keeps_class for c in found) else frozenset(found)
 
 
 def taken_out(node: ast.expr, module: Module, study: Study) -> Held:

@@ -9,10 +9,11 @@ from fsdp_migrate.analysis.flow import access_path
 from fsdp_migrate.analysis.module import Module
 from fsdp_migrate.analysis.values import Class, Made
 from fsdp_migrate.families.checkpoints import pretrained, state_dict_settings
-from fsdp_migrate.families.checkpoints.state_owners import STATES, in_wrapper
+from fsdp_migrate.families.checkpoints.state_owners import STATES
 from fsdp_migrate.families.names import own_wrappers
 from fsdp_migrate.families.names.key_prefixes import PART
 from fsdp_migrate.families.wrapping.gathered import is_gathered
+from fsdp_migrate.families.wrapping.own_names import in_wrapper
 from fsdp_migrate.fsdp1 import inner_questions, unwrapping
 from fsdp_migrate.fsdp1.site import Site
 from fsdp_migrate.planning.context import Study

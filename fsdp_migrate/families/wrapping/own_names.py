@@ -14,9 +14,11 @@ from collections.abc import Iterator
 from fsdp_migrate.analysis.flow import ELSEWHERE, access_path
 from fsdp_migrate.analysis.module import Module
 from fsdp_migrate.analysis.values import Made
+from fsdp_migrate.families.wrapping import gathered
 from fsdp_migrate.families.wrapping.enclosing_models import class_of
 from fsdp_migrate.fsdp1.model_values import definitions
 from fsdp_migrate.fsdp1.references import enclosing_function
+from fsdp_migrate.fsdp1.unwrapping import INNER
 from fsdp_migrate.planning.context import Study
 from fsdp_migrate.planning.model import Constructor
 from fsdp_migrate.syntax.scopes import Kind
@@ -30,6 +32,8 @@ def wrapped_by_now(
 ) -> frozenset[Constructor]:
     """The constructors that have wrapped what ``node`` names when it is asked, here or where a
     function around it is called with that."""
+    if inside := in_wrapper(node, module, study):
+        return inside
     known = study.cache(_wraps_by_name)
     path = access_path(node) if known else None
     if path is None:
@@ -48,6 +52,20 @@ def wrapped_by_now(
             if access_path(given) is not None and not study.traced(given, where):
                 found |= wrapped_by_now(given, where, study, depth - 1)
     return frozenset(found)
+
+
+def in_wrapper(node: ast.expr, module: Module, study: Study) -> frozenset[Constructor]:
+    """The models of which something may be the module in FSDP1's wrapper: ``model.module``, or
+    what it has become, while parameters are sharded. FSDP2's models are that themselves."""
+    if study.traced(node, module) or gathered.is_gathered(node, study, module):
+        return frozenset()
+    found = set[Constructor]()
+    values = ((v.node, v.module) for v in study.values(node, module))
+    for each, where in ((node, module), *values):
+        match each:
+            case ast.Attribute(value=owner, attr=attr) if attr in INNER:
+                found |= study.models(owner, where).constructors
+    return frozenset() if any(c.keeps_class for c in found) else frozenset(found)
 
 
 def is_another(node: ast.expr, module: Module, study: Study) -> bool:
