@@ -81,8 +81,14 @@ def test_what_is_given_its_state_may_be_of_any_class(given: str) -> None:
     assert "model.save_pretrained(path, state_dict=state)" in after["example.py"]
 
 
-@pytest.mark.parametrize(("given", "state"), [(SET, ""), ("pass", ", state_dict=state")])
-def test_what_is_not_given_it_may_not(given: str, state: str) -> None:
-    result, after = migrate({"example.py": SHIM.format(given=given, state=state)})
+def test_what_is_not_given_it_is_told_apart_by_its_class() -> None:
+    result, after = migrate({"example.py": SHIM.format(given=SET, state="")})
+    assert worst(result) is Outcome.REVIEW
+    assert "    if isinstance(model, FSDPModule):\n" in after["example.py"]
+    assert "    else:\n        model.save_pretrained(path)\n" in after["example.py"]
+
+
+def test_what_passes_none_on_may_not_be_given_it() -> None:
+    result, after = migrate({"example.py": SHIM.format(given="pass", state=", state_dict=state")})
     assert worst(result) is Outcome.LEFT
     assert "FSDP(net)" in after["example.py"]
