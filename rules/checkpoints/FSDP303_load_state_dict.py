@@ -16,6 +16,7 @@ from fsdp_migrate.families.checkpoints.state_options import state_options
 from fsdp_migrate.families.checkpoints.state_owners import sharded_inside
 from fsdp_migrate.families.modules import unseen_models
 from fsdp_migrate.families.wrapping import gathered
+from fsdp_migrate.families.wrapping.own_names import in_wrapper
 from fsdp_migrate.fsdp1.site import Site
 from fsdp_migrate.planning.context import Study
 from fsdp_migrate.planning.edits import Code, code, join
@@ -34,6 +35,10 @@ RULE = Rule(
     finders=(Finder(242, unseen_models.find_loads),),
 )
 
+IN_PIECES = (
+    "FSDP1 took this rank's pieces of the parameters that are in no unit inside, and stopped at "
+    "others, since the module was asked that is in its wrapper; now all of them are whole"
+)
 # Each rank takes its own part of its own state, buffers that differ from rank to rank included.
 BY_ENTRY = Form("a load that shards every entry by itself")
 
@@ -79,8 +84,7 @@ def decide(site: Site, study: Study) -> Decision:
         message = "kept: the model is set to the state it takes"
         return study.rewritten(site, RULE.code, message, models=models)
     proposal = study.proposal()
-    module = site.module
-    state, strict = bound["state_dict"], bound.get("strict")
+    module, state, strict = site.module, bound["state_dict"], bound.get("strict")
     others = any("DistributedDataParallel" in getattr(v, "made_by", "") for v in found.others)
     others = others or own_state
     if at_run_time or (setting.kind == "FULL" and _is_by_entry(site, models, study)):
@@ -108,7 +112,12 @@ def decide(site: Site, study: Study) -> Decision:
         other_wrappers.replace_by(chosen, module, call, proposal)
     else:
         proposal.replace(module, call, new)
-    return study.rewritten(site, RULE.code, message, proposal, models=models, review=setting.doubt)
+    review = setting.doubt or _said(site, study)
+    return study.rewritten(site, RULE.code, message, proposal, models=models, review=review)
+
+
+def _said(site: Site, study: Study) -> str:
+    return IN_PIECES if in_wrapper(site.subject, site.module, study) else ""
 
 
 def _is_by_entry(site: Site, models: frozenset[Constructor], study: Study) -> bool:
