@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import ast
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 
 from packaging.version import Version
 
@@ -17,14 +17,13 @@ from fsdp_migrate.planning.model import Decision, Guard
 from fsdp_migrate.planning.outcome import Outcome
 from fsdp_migrate.planning.prose import sentences
 from fsdp_migrate.planning.seen import Seen
+from fsdp_migrate.planning.support_file import Unproved
 from fsdp_migrate.planning.target import DEFAULT_TARGET
 from fsdp_migrate.rewriting import cells
+from fsdp_migrate.syntax.trees import last_part
 
-UNPROVED = (
-    "no place is known for the support module",
-    "load each file by one name only, as a script or as part of its package, or list the package "
-    "in pyproject.toml, and run again",
-)
+UNPROVED = "no place is known for the support module"
+QUESTIONS = ("isinstance", "issubclass")  # and unittest's assertIsInstance
 
 
 def key(decision: Decision) -> Key:
@@ -46,7 +45,7 @@ class Options:
     refused: Mapping[Key, str] = field(default_factory=dict)  # what is not taken, and why
     broken: Mapping[Key, str] = field(default_factory=dict)  # whose new code fails, and how
     passed_over: PassedOver = field(default_factory=dict)  # forms that sites are not to take
-    unproved: Mapping[tuple[Path, str], str] = field(default_factory=dict)  # support, and why not
+    unproved: Unproved = field(default_factory=dict)  # what of the support module, and why not
     jobs: int = 1  # processes that edit files
     seen: Seen = field(default_factory=Seen)  # what a run of the original has shown
 
@@ -61,15 +60,16 @@ def without(
     result: list[Decision] = []
     for decision in decisions:
         refused = options.refused.get(key(decision), "") if options.refused else ""
-        reason, help_ = "", ""
+        reason, help_, loud = "", "", False
         if decision.site.module in dropped:
             reason = f"this file could not be edited: {dropped[decision.site.module]}"
         elif not is_selected(decision.code, options.select, options.ignore):
             reason = f"{decision.code} is not selected"
         elif refused:
             reason = refused
-        elif why := next(filter(None, (_unproved(e, options) for e in decision.edits)), ""):
-            reason, help_ = f"{UNPROVED[0]}: {why}", UNPROVED[1]
+        elif why := next(filter(None, (_unproved(e, options) for e in decision.edits)), None):
+            reason, help_ = f"{UNPROVED}: {why[0]}", why[1]
+            loud = _only_asks(decision)
         else:
             reason, help_ = cells.refusal(decision)
         if reason and decision.outcome is not Outcome.LEFT:
@@ -81,7 +81,7 @@ def without(
                     message=reason,
                     help=help_,
                     edits=marked(decision, reason, help_) if help_ else (),
-                    quiet=True,
+                    quiet=not loud,
                 )
             )
         elif refused or (decision.guard.edits and decision.site.module in dropped):
@@ -93,11 +93,23 @@ def without(
     return hold_back(result) if changed else result
 
 
-def _unproved(edit: Edit, options: Options) -> str:
-    """Why no import is known to work of what an edit needs from the support module."""
+def _unproved(edit: Edit, options: Options) -> tuple[str, str] | None:
+    """Why no import is known to work of what an edit needs from the support module, and what to
+    do about it."""
     if not isinstance(edit, Support):
-        return ""
-    return options.unproved.get((edit.module.path, edit.function), "")
+        return None
+    return options.unproved.get((edit.module.path, edit.function))
+
+
+def _only_asks(decision: Decision) -> bool:
+    """Whether a test asks there what something is: left as it is, it fails where that counts, and
+    no model is wrong."""
+    site = decision.site
+    call = site.module.table.parents.get(site.reference)
+    if isinstance(call, ast.Tuple):
+        call = site.module.table.parents[call]
+    asked = isinstance(call, ast.Call) and last_part(call.func).lower().endswith(QUESTIONS)
+    return site.module.is_of_tests and (asked or isinstance(call, ast.Compare))
 
 
 def marked(decision: Decision, reason: str, help_: str) -> tuple[Edit, ...]:

@@ -11,6 +11,7 @@ from functools import cache
 from itertools import combinations, product
 from pathlib import Path
 
+from fsdp_migrate.analysis.installed_packages import installed_from
 from fsdp_migrate.analysis.module import Module
 from fsdp_migrate.analysis.project import Project
 from fsdp_migrate.planning import class_identity, support_calls, support_in_file
@@ -22,7 +23,7 @@ from fsdp_migrate.planning.edits import (
 )
 from fsdp_migrate.syntax.source import Source
 
-Unproved = dict[tuple[Path, str], str]  # by file and function: why
+Unproved = Mapping[tuple[Path, str], tuple[str, str]]  # by file and function: why, what to do
 
 
 @dataclass(frozen=True)
@@ -141,18 +142,36 @@ def _homes(
         above = Path(os.path.commonpath([m.path.parent for m in apart]))
         homes = _shared_out(project, wanted, directories | {above}, present, notebooks=True)
         apart = _apart(project, homes, wanted, told_apart)
-    unproved: Unproved = {}
+    unproved: dict[tuple[Path, str], tuple[str, str]] = {}
+    # A test is rather left than what it tests.
+    tests = {m for m, (other, _) in apart.items() if m.is_of_tests and not other.is_of_tests}
     for module, (other, names) in apart.items():
+        if tests and module not in tests:
+            continue
         why = (
             f"{' and '.join(sorted(names))} must be the same here and in {other.display}, and no "
             f"file is imported by one name in both: {_ways(project, module, other)}"
         )
         needing = [f for f in wanted[module] if names & library.closure([f])]
-        unproved |= {(module.path, function): why for function in needing}
+        unproved |= dict.fromkeys(
+            ((module.path, function) for function in needing), (why, _one_name(module, other))
+        )
     for module in wanted.keys() - {m for _, users in homes for m in users}:
         why = f"no import of it works by every name of this file: {_ways(project, module)}"
-        unproved |= {(module.path, function): why for function in wanted[module]}
+        unproved |= dict.fromkeys(
+            ((module.path, function) for function in wanted[module]), (why, _one_name(module))
+        )
     return homes, unproved
+
+
+def _one_name(*modules: Module) -> str:
+    """What to do where a file is loaded by several names."""
+    is_listed = any(installed_from(m.path) is not None for m in modules)
+    other = "" if is_listed else ", or list the package in pyproject.toml"
+    return (
+        f"load each file by one name only, as a script or as part of its package{other}, and run "
+        "again"
+    )
 
 
 def _ways(project: Project, *modules: Module) -> str:

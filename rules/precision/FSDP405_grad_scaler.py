@@ -2,14 +2,14 @@
 
 import ast
 
-from fsdp_migrate.families.precision import half_models
+from fsdp_migrate.families.precision import half_models, plain_scalers
 from fsdp_migrate.fsdp1.construct import ConstructKind
 from fsdp_migrate.fsdp1.site import Site
 from fsdp_migrate.planning.context import Study
 from fsdp_migrate.planning.edits import code, join
 from fsdp_migrate.planning.forms import Form
 from fsdp_migrate.planning.model import Decision
-from fsdp_migrate.planning.rule import Rule
+from fsdp_migrate.planning.rule import Finder, Rule
 from fsdp_migrate.syntax.expressions import bind_arguments
 from fsdp_migrate.syntax.kinds import of_kind, present
 
@@ -20,8 +20,10 @@ RULE = Rule(
         "ShardedGradScaler",
         "isinstance(ShardedGradScaler)",
         "annotation(ShardedGradScaler)",
+        "GradScaler of torch's",
     ),
-    near=("ShardedGradScaler",),
+    near=("ShardedGradScaler", "GradScaler of torch's"),
+    finders=(Finder(132, plain_scalers.find_plain_scalers),),
 )
 
 
@@ -42,10 +44,15 @@ ARGUMENTS = (
 )
 TORCHS = Form("torch.amp.GradScaler")
 AGREEING = Form("a GradScaler by which all ranks of a group agree")
-ORDER = ("init_scale", "growth_factor", "backoff_factor", "growth_interval", "enabled")
 
 
 def decide(site: Site, study: Study) -> Decision:
+    if site.construct == plain_scalers.PLAIN:
+        message = "kept: all ranks leave out the same steps now"
+        # It joins no models.
+        return study.kept_as_is(
+            site, RULE.code, message, models=plain_scalers.models(site, study)[:1]
+        )
     models = study.every_constructor
     if not models:
         return study.left(site, RULE.code, study.no_models, "use torch.amp.GradScaler")
@@ -120,12 +127,6 @@ def _is_world(group: ast.expr | None) -> bool:
     return ast.unparse(group).endswith("WORLD")
 
 
-SCALERS = {
-    "torch.cuda.amp.GradScaler": ORDER,
-    "torch.cuda.amp.grad_scaler.GradScaler": ORDER,
-    "torch.amp.GradScaler": ("device", *ORDER),
-    "torch.amp.grad_scaler.GradScaler": ("device", *ORDER),
-}
 # What a condition may be made of that nobody misses.
 HARMLESS = (ast.Name, ast.Attribute, ast.Constant, ast.Subscript, ast.Compare, ast.BoolOp)
 
@@ -144,7 +145,7 @@ def _same(
         return None
     other = choice.orelse if choice.body is call else choice.body
     names = study.external(other.func, site.module) if isinstance(other, ast.Call) else frozenset()
-    orders = {SCALERS.get(name) for name in names}
+    orders = {plain_scalers.SCALERS.get(name) for name in names}
     order = orders.pop() if len(orders) == 1 else None
     if order is None or not isinstance(other, ast.Call):
         return None

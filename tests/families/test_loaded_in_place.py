@@ -13,6 +13,7 @@ import torch.distributed.checkpoint as dcp
 from torch.distributed.checkpoint.state_dict import (
     StateDictOptions,
     get_model_state_dict,
+    get_optimizer_state_dict,
     get_state_dict,
     set_model_state_dict,
 )
@@ -43,8 +44,78 @@ MARKED = {
         "with FSDP.state_dict_type(self.model, StateDictType.SHARDED_STATE_DICT):\n"
         "    state = self.model.state_dict()\n    dcp.load(state, checkpoint_id=path)"
     ),
+    "with an entry stored before": (
+        "state = {'model': get_model_state_dict(self.model)}\n"
+        "state['epoch'] = 3\ndcp.load(state, checkpoint_id=path)"
+    ),
+    "with an entry stored under a condition": (
+        "with FSDP.state_dict_type(self.model, StateDictType.SHARDED_STATE_DICT):\n"
+        "    state = {'model': self.model.state_dict()}\n"
+        "    if optimizer is not None:\n"
+        "        state['optim'] = FSDP.optim_state_dict(self.model, optimizer)\n"
+        "    dcp.load(state, checkpoint_id=path)"
+    ),
+    "stored in an empty dictionary": (
+        "state = {}\nstate['model'] = get_model_state_dict(self.model)\n"
+        "dcp.load(state, checkpoint_id=path)"
+    ),
+    "given to update": (
+        "state = dict(epoch=1)\nstate.update(model=get_model_state_dict(self.model))\n"
+        "dcp.load(state, checkpoint_id=path)"
+    ),
+    "update by a dictionary": (
+        "state = {'epoch': 1}\nstate.update({'model': get_model_state_dict(self.model)})\n"
+        "dcp.load(state, checkpoint_id=path)"
+    ),
+    "by keywords of dict": (
+        "state = dict(model=get_model_state_dict(self.model))\ndcp.load(state, checkpoint_id=path)"
+    ),
+    "a state of its own with one more entry": (
+        "state = get_model_state_dict(self.model)\nstate['epoch'] = 3\n"
+        "dcp.load(state, checkpoint_id=path)"
+    ),
+    "an entry is stored after it": (
+        "state = {'model': get_model_state_dict(self.model)}\n"
+        "dcp.load(state, checkpoint_id=path)\nstate['model'] = None"
+    ),
+    "another entry is read": (
+        "state = {'model': get_model_state_dict(self.model), 'epoch': 0}\n"
+        "dcp.load(state, checkpoint_id=path)\nself.epoch = state['epoch']"
+    ),
 }
 UNMARKED = {
+    "an entry that was stored is given back": (
+        "state = {}\nstate['model'] = get_model_state_dict(self.model)\n"
+        "dcp.load(state, checkpoint_id=path)\nset_model_state_dict(self.model, state['model'])"
+    ),
+    "all are given back, with an entry more": (
+        "state = {'model': get_model_state_dict(self.model)}\nstate['epoch'] = 3\n"
+        "dcp.load(state, checkpoint_id=path)\nself.apply(**state)"
+    ),
+    "overwritten before": (
+        "state = {'model': get_model_state_dict(self.model)}\nstate['model'] = {}\n"
+        "dcp.load(state, checkpoint_id=path)"
+    ),
+    "deleted before": (
+        "state = {'model': get_model_state_dict(self.model), 'epoch': 0}\ndel state['model']\n"
+        "dcp.load(state, checkpoint_id=path)"
+    ),
+    "stored after": (
+        "state = {'epoch': 0}\ndcp.load(state, checkpoint_id=path)\n"
+        "state['model'] = get_model_state_dict(self.model)"
+    ),
+    "a tensor of its own is read": (
+        "state = get_model_state_dict(self.model)\ndcp.load(state, checkpoint_id=path)\n"
+        "self.bias = state['bias']"
+    ),
+    "read by any key": (
+        "state = {'model': get_model_state_dict(self.model)}\nstate['epoch'] = 3\n"
+        "dcp.load(state, checkpoint_id=path)\nself.found = [state[k] for k in ('model',)]"
+    ),
+    "stored in something else": (
+        "state = {'model': get_model_state_dict(self.model)}\nself.all['state'] = state\n"
+        "dcp.load(state, checkpoint_id=path)"
+    ),
     "given back": (
         "state = get_model_state_dict(self.model)\ndcp.load(state, checkpoint_id=path)\n"
         "set_model_state_dict(self.model, state)"

@@ -31,6 +31,32 @@ class Quantized(bnb.nn.Linear4bit):
 def build():
     return FSDP(nn.Sequential(nn.Linear(3, 3), Quantized(3, 3)))
 """,
+    "a subclass that one of two calls makes without a condition": """\
+class Quantized(bnb.nn.Linear4bit):
+    pass
+
+
+def build(small):
+    head = Quantized(3, 3) if small else nn.Linear(3, 3)
+    return FSDP(nn.Sequential(Quantized(3, 3), head))
+""",
+    "a subclass for every layer of a class": """\
+class Quantized(bnb.nn.Linear4bit):
+    pass
+
+
+class Net(nn.Module):
+    def __init__(self, layers):
+        super().__init__()
+        for name, layer in layers.items():
+            if isinstance(layer, nn.Linear):
+                layer = Quantized(3, 3)
+            self.add_module(name, layer)
+
+
+def build(layers):
+    return FSDP(Net(layers))
+""",
     "a layer set on the model": """\
 def build(config):
     model = AutoModelForCausalLM.from_config(config)
@@ -47,7 +73,85 @@ def build(name):
     return FSDP(AutoModelForCausalLM.from_pretrained(name, **given))
 """,
 }
+SUBCLASS = """\
+class Quantized(bnb.nn.Linear4bit):
+    pass
+
+
+class Net(nn.Module):
+    def __init__(self, four=False):
+        super().__init__()
+        self.layer = linear(8, four)
+
+
+"""
+BUILD = """
+
+def build():
+    return FSDP(Net())
+"""
 REVIEWED = {
+    "a subclass under a condition": SUBCLASS
+    + """\
+def linear(n, four):
+    if four:
+        return Quantized(n, n)
+    else:
+        return nn.Linear(n, n)
+"""
+    + BUILD,
+    "a subclass in an expression": SUBCLASS
+    + """\
+def linear(n, four):
+    return Quantized(n, n) if four else nn.Linear(n, n)
+"""
+    + BUILD,
+    "a subclass behind a return": SUBCLASS
+    + """\
+def linear(n, four):
+    if not four:
+        return nn.Linear(n, n)
+    return Quantized(n, n)
+"""
+    + BUILD,
+    "a subclass in a variable": SUBCLASS
+    + """\
+def linear(n, four):
+    kind = Quantized if four else nn.Linear
+    return kind(n, n)
+"""
+    + BUILD,
+    "a subclass of a subclass, and questions for it": SUBCLASS
+    + """\
+class Deeper(Quantized):
+    def copy(self) -> "Deeper":
+        return Deeper(3, 3)
+
+
+def linear(n, four) -> Quantized | nn.Linear:
+    layer = nn.Linear(n, n)
+    if four:
+        layer = Deeper(n, n)
+    return layer
+
+
+def count(model: nn.Module) -> int:
+    return len([m for m in model.modules() if isinstance(m, Quantized)])
+"""
+    + BUILD,
+    "one of two classes": """\
+def build(four):
+    kind = Linear4bit if four else nn.Linear
+    return FSDP(nn.Sequential(kind(3, 3)))
+""",
+    "behind a return": SUBCLASS.replace("class Quantized(bnb.nn.Linear4bit):\n    pass\n\n\n", "")
+    + """\
+def linear(n, four):
+    if not four:
+        return nn.Linear(n, n)
+    return Linear4bit(n, n)
+"""
+    + BUILD,
     "under a condition": """\
 def build(args):
     model = AutoModelForCausalLM.from_config(args.config)
@@ -153,6 +257,25 @@ def test_what_may_be_in_the_model_is_marked(source: str) -> None:
     found, after = ends(source)
     assert found == [Outcome.REVIEW]
     assert "FSDP(" not in after
+
+
+@pytest.mark.parametrize("held", [False, True])
+def test_the_calls_of_a_subclass_are_looked_for_in_all_files(held: bool) -> None:
+    chosen = "Kind(n, n)" if held else "Kind(n, n) if four else nn.Linear(n, n)"
+    result, after = migrate(
+        {
+            "kinds.py": "import bitsandbytes as bnb\n\n\nclass Quantized(bnb.nn.Linear4bit):\n"
+            "    pass\n",
+            "net.py": "from kinds import Quantized as Kind\nfrom torch import nn\n\n\n"
+            f"def linear(n, four=False):\n    return {chosen}\n",
+            "train.py": "from net import linear\nfrom torch.distributed.fsdp import "
+            "FullyShardedDataParallel as FSDP\n\nmodel = FSDP(linear(8))\n",
+        }
+    )
+    assert not result.problems
+    found = [d.outcome for d in result.decisions if d.code == "FSDP418"]
+    assert found == [Outcome.LEFT if held else Outcome.REVIEW]
+    assert ("FSDP(" in after["train.py"]) == held
 
 
 @pytest.mark.parametrize("source", NOT_CONCERNED.values(), ids=NOT_CONCERNED)

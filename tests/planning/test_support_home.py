@@ -816,7 +816,7 @@ def test_a_class_that_is_told_apart_is_imported_either_way_where_it_stays_one(
 def test_what_is_needed_above_the_first_definition_is_left() -> None:
     result, after = migrate(NO_PLACE)
     left = [d for d in result.decisions if d.outcome is Outcome.LEFT]
-    assert [d.message.split(":")[0] for d in left if not d.held] == [engine.UNPROVED[0]]
+    assert [d.message.split(":")[0] for d in left if not d.held] == [engine.UNPROVED]
     assert len(left) == len(result.decisions)
     assert not any("fsdp2_support" in text for text in (*after, *after.values()))
 
@@ -933,13 +933,13 @@ def test_why_no_place_is_known_names_what_loads_a_file_by_two_names() -> None:
     result, _ = migrate(NO_PLACE)
     reason = next(d.message for d in result.decisions if not d.held)
     assert reason == (
-        f"{engine.UNPROVED[0]}: no import of it works by every name of this file: pkg/a.py is "
+        f"{engine.UNPROVED}: no import of it works by every name of this file: pkg/a.py is "
         "loaded as a (started as a script) and as pkg.a (from main.py)"
     )
     result, _ = migrate(APART)
     reasons = {d.site.module.path.name: d.message for d in result.decisions if not d.held}
     assert reasons["check.py"] == (
-        f"{engine.UNPROVED[0]}: ShardingStrategy must be the same here and in "
+        f"{engine.UNPROVED}: ShardingStrategy must be the same here and in "
         "examples/settings.py, and no file is imported by one name in both: examples/settings.py "
         "is loaded as settings (from examples/train.py); src/tool/check.py is loaded as tool.check "
         "(from examples/train.py)"

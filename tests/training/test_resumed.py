@@ -23,6 +23,8 @@ import torch.distributed.checkpoint as dcp
 import torch.nn as nn
 from torch.distributed.checkpoint.state_dict import (
     StateDictOptions,
+    get_model_state_dict,
+    get_optimizer_state_dict,
     get_state_dict,
     set_state_dict,
 )
@@ -164,6 +166,19 @@ NOT_LOADED = (
     dcp.load({"model": model_state, "optimizer": optimizer_state}, checkpoint_id=args.dir)
     """,
 )
+STORED_AND_NOT_LOADED = (
+    """
+    state = {"model": get_model_state_dict(model)}
+    state["optimizer"] = get_optimizer_state_dict(model, optimizer)
+    dcp.save(state, checkpoint_id=args.dir)
+    """,
+    """
+    state = {"model": get_model_state_dict(model)}
+    if optimizer is not None:
+        state["optimizer"] = get_optimizer_state_dict(model, optimizer)
+    dcp.load(state, checkpoint_id=args.dir)
+    """,
+)
 
 
 def source(ways: tuple[str, str]) -> str:
@@ -239,9 +254,12 @@ def test_a_state_that_one_rank_saves_is_whole(launcher: Launcher, tmp_path: Path
         program.run("after", "fsdp1", 3)
 
 
-def test_what_is_read_and_not_loaded_is_marked(launcher: Launcher, tmp_path: Path) -> None:
+@pytest.mark.parametrize("ways", [NOT_LOADED, STORED_AND_NOT_LOADED], ids=["written", "stored"])
+def test_what_is_read_and_not_loaded_is_marked(
+    ways: tuple[str, str], launcher: Launcher, tmp_path: Path
+) -> None:
     """FSDP1 changed nothing, FSDP2 has the weights and not the learning rate."""
-    program = Program(NOT_LOADED, tmp_path, launcher)
+    program = Program(ways, tmp_path, launcher)
     assert "FSDP313" in program.pair.text()
     unchanged = program.run("before", "fsdp1", 3)
     assert program.run("after", "migrated", 3)[0] != pytest.approx(unchanged[0], rel=1e-3)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
+from dataclasses import dataclass, field
 
 from fsdp_migrate.analysis.module import Module
 from fsdp_migrate.analysis.values import Constant, Made
@@ -24,6 +25,7 @@ from fsdp_migrate.syntax.kinds import of_kind
 
 CONSTRUCT = Construct.parse("state that is loaded and not given back")
 LOADS = frozenset({"load", "load_state_dict"})
+Entries = list[tuple[object, ast.expr]]  # with the keys that are written out, or None
 GIVES = frozenset({"get_state_dict", "get_model_state_dict", "get_optimizer_state_dict"})
 STATICS = frozenset({"optim_state_dict", "sharded_optim_state_dict"})
 
@@ -34,7 +36,7 @@ def find_states_loaded(study: Study, module: Module) -> Iterator[Site]:
         state = first_argument(call, "state_dict")
         if state is None or not is_load(call, study, module):
             continue
-        for each in _parts(state):
+        for _, each in _parts(state):
             for asking, model in _askings(each, call, study, module):
                 yield Site(CONSTRUCT, module, call, asking, model)
 
@@ -60,9 +62,19 @@ def _is_dcps(function: ast.expr, study: Study, module: Module) -> bool:
     return any(name.startswith(DCP) and not name.startswith(NO_FILES) for name in names)
 
 
-def _parts(state: ast.expr) -> list[ast.expr]:
-    """The states in a dictionary that is written out, or the one that is no dictionary of some."""
-    return state.values if isinstance(state, ast.Dict) else [state]
+def _parts(state: ast.expr) -> Entries:
+    """The states in a dictionary that is written out, by their keys, or the one that is no
+    dictionary of some."""
+    match state:
+        case ast.Dict():
+            return [(_key(k), v) for k, v in zip(state.keys, state.values, strict=True)]
+        case ast.Call(func=ast.Name(id="dict"), args=[]):
+            return [(k.arg, k.value) for k in state.keywords]
+    return [(None, state)]
+
+
+def _key(key: ast.expr | None) -> object:
+    return key.value if isinstance(key, ast.Constant) else None
 
 
 def _askings(
@@ -70,34 +82,81 @@ def _askings(
 ) -> Iterator[tuple[ast.Call, ast.expr]]:
     """The calls that ask sharded models for a state, with the models, where it is loaded and
     nothing else becomes of it."""
-    made: ast.expr | None = state
+    parts = _parts(state)
     if isinstance(state, ast.Name):
         reaching = definitions(state, module)
-        if len(reaching) != 1 or _is_used(state, load, study, module):
+        made = next(iter(reaching)).value if len(reaching) == 1 else None
+        uses = _uses(state, load, study, module)
+        if made is None or uses is None:
             return
-        made = next(iter(reaching)).value
-    for call in _parts(made) if made is not None else ():
+        parts = _parts(made)
+        if uses.read and parts == [(None, made)]:
+            return
+        for name in uses.stored:
+            _store(name, parts, load, module)
+        parts = [(key, value) for key, value in parts if key is None or key not in uses.read]
+    for _, call in parts:
         model = _asked_of(call, study, module) if isinstance(call, ast.Call) else None
         if isinstance(call, ast.Call) and model is not None:
             yield call, model
 
 
-def _is_used(state: ast.Name, load: ast.Call, study: Study, module: Module) -> bool:
-    """Whether the state that is loaded by a name is read anywhere else but by such functions. A
-    name that was given another value by then is another state."""
+@dataclass
+class _Uses:
+    """What becomes of a state besides its being loaded."""
+
+    stored: list[ast.Name] = field(default_factory=list)  # where entries are put into it
+    read: set[object] = field(default_factory=set)  # the keys of those that are read
+
+
+def _uses(state: ast.Name, load: ast.Call, study: Study, module: Module) -> _Uses | None:
+    """The uses of the state that is loaded by a name; None where it is read as a whole anywhere
+    else but by such functions. A name that was given another value by then is another state."""
     function = enclosing_function(module, load)
     scope = module.table.scope_of(state).lookup(state.id)
     if scope is None or not scope.is_function:
-        return True  # a global, or a class's
+        return None  # a global, or a class's
     made = {definition.node for definition in definitions(state, module)}
+    uses = _Uses()
     for name in module.table.reads(state.id, scope):
-        around = [node for node in module.table.ancestors(name) if isinstance(node, ast.Call)]
         if enclosing_function(module, name) is not function:
-            return True
-        is_another = made.isdisjoint(d.node for d in definitions(name, module))
-        if not is_another and not any(_is_dcps(call.func, study, module) for call in around):
-            return True
-    return False
+            return None
+        known = {definition.node for definition in definitions(name, module)}
+        if known and made.isdisjoint(known):
+            continue
+        around = [node for node in module.table.ancestors(name) if isinstance(node, ast.Call)]
+        outer = module.table.parents[around[0]] if around else None
+        match module.table.parents[name]:
+            case ast.Subscript(ctx=ast.Store() | ast.Del(), value=value) if value is name:
+                uses.stored.append(name)
+            case ast.Attribute(attr="update") if isinstance(outer, ast.Expr):
+                uses.stored.append(name)
+            case ast.Subscript(value=value, slice=ast.Constant(value=key)) if value is name:
+                uses.read.add(key)
+            case _ if not any(_is_dcps(call.func, study, module) for call in around):
+                return None
+    return uses
+
+
+def _store(name: ast.Name, parts: Entries, load: ast.Call, module: Module) -> None:
+    """Change the entries of a state as a statement does that stands in front of the load."""
+    if (name.lineno, name.col_offset) > (load.lineno, load.col_offset):
+        return
+    statement = module.table.statement(name)
+    match statement:
+        case ast.Assign(value=value, targets=[ast.Subscript(slice=key)]):
+            stored: Entries = [(_key(key), value)]
+        case ast.Expr(value=ast.Call(args=given, keywords=keywords)):
+            stored = [entry for each in given for entry in _parts(each)]
+            stored += [(k.arg, k.value) for k in keywords]
+        case ast.Delete(targets=[ast.Subscript(slice=key)]):
+            stored = [(_key(key), key)]
+        case _:
+            return
+    keys = {key for key, _ in stored} - {None}
+    if module.table.parents[statement] in module.table.ancestors(load):
+        parts[:] = [(key, value) for key, value in parts if key not in keys]
+    parts += stored
 
 
 def _asked_of(call: ast.Call, study: Study, module: Module) -> ast.expr | None:

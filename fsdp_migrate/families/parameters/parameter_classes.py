@@ -165,7 +165,7 @@ def wrapped_by(site: Site, study: Study) -> list[Constructor]:
 
     None where a condition decides, or what is ignored may keep them out of the sharding.
     """
-    if _is_setting(site) or _is_conditional(site.node, site.module):
+    if _is_setting(site) or _is_chosen(site, study):
         return []
     return [
         c
@@ -181,18 +181,76 @@ def _is_setting(site: Site) -> bool:
     return any(not (isinstance(g, ast.Constant) and g.value is True) for g in given)
 
 
+def _is_chosen(site: Site, study: Study) -> bool:
+    """Whether a condition decides what a site makes: for a class that is derived from a 4-bit one,
+    wherever it is named to make objects of it."""
+    node, module = site.node, site.module
+    if isinstance(node, ast.ClassDef):
+        made = list(_made_of(node, module, study))
+        return bool(made) and all(_is_conditional(each, where) for each, where in made)
+    if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
+        values = study.values(node.func, module)
+        layers = {v for v in values if isinstance(v, External) and v.name in LAYERS}
+        if layers and values - layers:
+            return True
+    return _is_conditional(node, module)
+
+
+def _made_of(cls: ast.ClassDef, module: Module, study: Study) -> Iterator[tuple[ast.AST, Module]]:
+    """Where a class, or one derived from it, is named by what may make objects of it."""
+    classes = {c.node for c in study.tracer.subclasses(Class(cls, module))} | {cls}
+    names = {c.name for c in classes}
+    for where in study.project.modules:
+        table = where.table
+        also = {b.name for b in table.imports if b.qualified.rpartition(".")[2] in names}
+        named: list[ast.Name | ast.Attribute] = [*table.names_by_id.of(names | also)]
+        for each in (*named, *table.attributes_by_name.of(names)):
+            if not isinstance(each.ctx, ast.Load) or _only_asks(each, where, classes):
+                continue
+            values = study.values(each, where)
+            if any(isinstance(v, Class) and v.node in classes for v in values):
+                yield each, where
+
+
+def _only_asks(named: ast.expr, module: Module, classes: set[ast.ClassDef]) -> bool:
+    """Whether a class is named in itself, as a base, as a type, or where a question asks for it."""
+    child: ast.AST = named
+    for parent in module.table.ancestors(named):
+        match parent:
+            case ast.ClassDef() if parent in classes:
+                return True
+            case ast.arg() | ast.AnnAssign() if parent.annotation is child:
+                return True
+            case ast.FunctionDef() | ast.AsyncFunctionDef() if parent.returns is child:
+                return True
+            case ast.Call(func=ast.Name(id=asked)) if asked in ASKING:
+                return True
+        child = parent
+    return False
+
+
 def _is_conditional(node: ast.AST, module: Module) -> bool:
-    """Whether a condition stands around a node, unless it asks for the class of a module."""
+    """Whether a condition stands around a node, or in front of it and returns, unless it asks for
+    the class of a module."""
+    child = node
     for parent in module.table.ancestors(node):
-        if isinstance(parent, (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)):
-            return False
         if isinstance(parent, ast.Match):
             return True
-        if isinstance(parent, (ast.If, ast.IfExp)):
-            words = names_in(parent.test)
-            if not words & {"isinstance", "issubclass", "__name__"}:
-                return True
+        if isinstance(parent, (ast.If, ast.IfExp)) and _is_choice(parent.test):
+            return True
+        for block in (getattr(parent, "body", None), getattr(parent, "orelse", None)):
+            if isinstance(block, list) and child in block:
+                before = [s for s in block[: block.index(child)] if isinstance(s, ast.If)]
+                if any(isinstance(s.body[-1], ast.Return) and _is_choice(s.test) for s in before):
+                    return True
+        if isinstance(parent, (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)):
+            return False
+        child = parent
     return False
+
+
+def _is_choice(test: ast.expr) -> bool:
+    return not names_in(test) & {"isinstance", "issubclass", "__name__"}
 
 
 @dataclass

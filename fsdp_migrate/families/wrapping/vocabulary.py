@@ -42,7 +42,8 @@ HARMLESS = frozenset({"builtins", "dataclasses", "typing", "argparse", "click", 
 
 def import_from_support(site: Site, name: str, study: Study, rule: str) -> Decision:
     """Import an FSDP1 name from the support module instead of torch."""
-    models = study.reached_from(site.module)
+    near = study.reached_from(site.module)
+    models = [c for c in near if c.node in study.run_time] or near  # others take FSDP2's own
     owner = _met_by_stranger(site.reference, site.module, study)
     if owner:
         message = f"kept: {owner} has FSDP1's {name}"
