@@ -319,6 +319,7 @@ def _engine(
         except Exception as error:
             result = Result(problems=[_defect(error, rules)])
         result.problems[:0] = problems
+        found.take(result.of_models)
         if result.decisions:  # else a file without FSDP that does not parse is not our business
             result.not_followed += [NotFollowed(p.display, p.line, UNREAD) for p in unread]
         return result
