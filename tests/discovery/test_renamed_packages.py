@@ -90,3 +90,44 @@ def test_another_project_is_not_meant(tmp_path: Path) -> None:
     loop = LOOP.format(imports="from tool.wrap import build", call="build")
     lay(tmp_path / "two", {"pyproject.toml": "", "loop.py": loop})
     assert sites(tmp_path) == {"wrap.py": 1}
+
+
+SUPPORTED = """\
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+
+def wrap(model, **kwargs):
+    return FSDP(model, **kwargs)
+"""
+USING = """\
+{imports}
+
+
+def main(net, kind, args):
+    model = wrap(net, sharding_strategy=args.strategy, mixed_precision=args.mixed)
+    model.clip_grad_norm_(1.0, norm_type=kind)
+"""
+
+
+@pytest.mark.parametrize(
+    ("imports", "written"),
+    [
+        ("from tool.wrap import wrap", {"tool.fsdp2_support"}),
+        ("from wrap import wrap", {"fsdp2_support"}),  # nothing is installed
+        ("from .wrap import wrap", {".fsdp2_support", "tool.fsdp2_support"}),
+    ],
+)
+def test_support_is_imported_by_the_name_that_is_installed(
+    tmp_path: Path, imports: str, written: set[str]
+) -> None:
+    files = {
+        "pyproject.toml": PYPROJECT.format(place="."),
+        "__init__.py": "",
+        "wrap.py": SUPPORTED,
+        "loop.py": USING.format(imports=imports),
+    }
+    run = session.run([lay(tmp_path, files)])
+    texts = [run.result.changes[tmp_path / name].decode() for name in ("wrap.py", "loop.py")]
+    lines = [line for text in texts for line in text.splitlines() if "fsdp2_support" in line]
+    assert {line.split()[1] for line in lines} == written
+    assert tmp_path / "fsdp2_support.py" in run.created
