@@ -48,6 +48,25 @@ def renamed(directory: Path) -> Mapping[tuple[str, ...], Path]:
     return {}
 
 
+def declared(directory: Path) -> frozenset[str]:
+    """The first parts of the names that a project installs its packages by, as its metadata in a
+    directory spells them out."""
+    try:
+        data = toml.loads((directory / "pyproject.toml").read_bytes())
+    except (OSError, ValueError):
+        data = {}
+    tools = _table(data.get("tool"))
+    tables = [_table(tools.get("setuptools")), _in_setup_cfg(directory), _in_setup_py(directory)]
+    named = [_table(data.get("project")), _table(tools.get("poetry")), tables[2]]
+    found = [name for table in named if table for name in _strings(table.get("name"))]
+    for table in filter(None, tables):
+        listed = table.get("packages")
+        found += _strings(listed) if not isinstance(listed, dict) else []
+        found += _named_places(table)
+    tops = {re.sub("[-.]", "_", found[0]).lower()} if found else set()
+    return frozenset(top for top in tops | {f.split(".")[0] for f in found} if top.isidentifier())
+
+
 def lying(parts: Sequence[str], directory: Path) -> tuple[str, ...] | None:
     """The parts of the path that a dotted name leads to in a file of a directory, if a package
     that lies in a directory of another name is meant."""

@@ -131,3 +131,48 @@ def test_support_is_imported_by_the_name_that_is_installed(
     lines = [line for text in texts for line in text.splitlines() if "fsdp2_support" in line]
     assert {line.split()[1] for line in lines} == written
     assert tmp_path / "fsdp2_support.py" in run.created
+
+
+LOST = {
+    "setup.py": "from setuptools import setup\n\nHERE = '.'\nsetup(packages=['tool'],"
+    " package_dir={'tool': HERE})\n",
+    "pyproject.toml": '[project]\nname = "Tool"\n',
+}
+
+
+def said(root: Path) -> list[tuple[str, int]]:
+    told = session.run([root]).result.not_followed
+    return [(Path(n.display).name, n.line) for n in told if "that it is its own" in n.why]
+
+
+@pytest.mark.parametrize("name", LOST)
+@pytest.mark.parametrize("imports", ["from tool.wrap import build", "import tool"])
+def test_own_imports_that_lead_nowhere_are_said(tmp_path: Path, name: str, imports: str) -> None:
+    loop = LOOP.format(imports=imports, call="build")
+    root = lay(tmp_path / "other", {name: LOST[name], "wrap.py": USE, "loop.py": loop})
+    assert said(root) == [("loop.py", 3)]
+
+
+@pytest.mark.parametrize(
+    "files",
+    [
+        {"tool/wrap.py": USE, "loop.py": "from tool.wrap import build\n"},
+        {"src/tool/wrap.py": USE, "loop.py": "import tool\n"},
+        {"tool.py": USE, "loop.py": "import tool\n"},
+        {"wrap.py": USE, "loop.py": "import tools\nimport other.tool\n"},
+        {
+            "wrap.py": USE.replace("FSDP(model)", "model").replace(USE[:10], "#"),
+            "a.py": "import tool",
+        },
+    ],
+)
+def test_nothing_is_said_where_names_lead_somewhere(tmp_path: Path, files: dict[str, str]) -> None:
+    root = lay(tmp_path / "other", {"pyproject.toml": LOST["pyproject.toml"], **files})
+    assert said(root) == []
+
+
+def test_a_package_that_lies_where_the_metadata_says_is_there(tmp_path: Path) -> None:
+    loop = LOOP.format(imports="from tool.wrap import build", call="build")
+    files = {"pyproject.toml": PYPROJECT.format(place="."), "wrap.py": USE, "loop.py": loop}
+    assert said(lay(tmp_path / "other", files)) == []
+    assert said(lay(tmp_path / "tool", {**files, "pyproject.toml": LOST["pyproject.toml"]})) == []
