@@ -15,7 +15,7 @@ from functools import cached_property
 from pathlib import Path
 
 from fsdp_migrate.analysis.import_steps import ImportSteps, Step
-from fsdp_migrate.analysis.installed_packages import METADATA, installed_from
+from fsdp_migrate.analysis.installed_packages import METADATA, installed_from, renamed
 from fsdp_migrate.analysis.module import Module
 from fsdp_migrate.syntax.trees import asks_for_main, does_something
 
@@ -262,6 +262,9 @@ class Roots:
             relative = "." * (len(own.relative_to(directory).parts) + 1) + path.stem
         if relative and _is_relative(self.steps(module)):
             return relative
+        installed_as = self._installed_as(module, path)
+        if installed_as:
+            return installed_as
         known = len(ways) == 1 and (own in ways or ways <= self.all_needed)
         roots = [*self.needed(module), *(ways if known else ())]
         installed = installed_from(path)
@@ -272,6 +275,14 @@ class Roots:
             if inside and (own.is_relative_to(directory) or self._leads(module, root, path)):
                 return ".".join(path.relative_to(root).with_suffix("").parts)
         return relative
+
+    def _installed_as(self, module: Module, path: Path) -> str:
+        """The name of a file in a package that is installed from a directory of another name."""
+        for dotted, place in renamed(module.path.parent).items():
+            apart = place not in self.all_needed and not self.needed(module)
+            if apart and path.is_relative_to(place) and self._is_named(place, path.parent):
+                return ".".join((*dotted, *path.relative_to(place).with_suffix("").parts))
+        return ""
 
     def starts(self, module: Module, path: Path) -> frozenset[Path]:
         """The directories that the name of a file starts from as ``module`` imports it."""

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import ast
+import os
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from configparser import Error, RawConfigParser
 from fnmatch import fnmatchcase
 from functools import cache
@@ -32,6 +33,87 @@ def installed_from(path: Path) -> Path | None:
         if (directory / ".git").exists():
             return None
     return None
+
+
+@cache
+def renamed(directory: Path) -> Mapping[tuple[str, ...], Path]:
+    """By their dotted names: the packages that the project around a directory installs from
+    directories of other names, ``package-dir = {"tool" = "."}``. A package lies in the directory
+    of the nearest one above it that has one."""
+    for place in (directory, *directory.parents):
+        if any((place / name).is_file() for name in METADATA):
+            return _renamed(place)
+        if (place / ".git").exists():
+            break
+    return {}
+
+
+def declared(directory: Path) -> frozenset[str]:
+    """The first parts of the names that a project installs its packages by, as its metadata in a
+    directory spells them out."""
+    try:
+        data = toml.loads((directory / "pyproject.toml").read_bytes())
+    except (OSError, ValueError):
+        data = {}
+    tools = _table(data.get("tool"))
+    tables = [_table(tools.get("setuptools")), _in_setup_cfg(directory), _in_setup_py(directory)]
+    named = [_table(data.get("project")), _table(tools.get("poetry")), tables[2]]
+    found = [name for table in named if table for name in _strings(table.get("name"))]
+    for table in filter(None, tables):
+        listed = table.get("packages")
+        found += _strings(listed) if not isinstance(listed, dict) else []
+        found += _named_places(table)
+    tops = {re.sub("[-.]", "_", found[0]).lower()} if found else set()
+    return frozenset(top for top in tops | {f.split(".")[0] for f in found} if top.isidentifier())
+
+
+def lying(parts: Sequence[str], directory: Path) -> tuple[str, ...] | None:
+    """The parts of the path that a dotted name leads to in a file of a directory, if a package
+    that lies in a directory of another name is meant."""
+    places = renamed(directory)
+    for end in range(len(parts), 0, -1) if places else ():
+        place = places.get(tuple(parts[:end]))
+        if place is not None:
+            return (*place.parts, *parts[end:])
+    return None
+
+
+@cache
+def _renamed(directory: Path) -> Mapping[tuple[str, ...], Path]:
+    found: dict[tuple[str, ...], Path] = {}
+    for table in _places(directory):
+        for dotted, place in table.items():
+            name, lies = tuple(dotted.split(".")), Path(os.path.normpath(directory / place))
+            if dotted and lies.parts[-len(name) :] != name and lies.is_relative_to(directory):
+                found.setdefault(name, lies)
+    return found
+
+
+def _places(directory: Path) -> Iterator[Mapping[str, str]]:
+    """What the metadata says of setuptools' directories, wherever it does."""
+    texts = {name: _text(directory / name) for name in METADATA}
+    if re.search("package[-_]dir", texts["pyproject.toml"]):
+        try:
+            tools = _table(toml.loads(texts["pyproject.toml"].encode()).get("tool"))
+        except ValueError:
+            tools = {}
+        yield _named_places(_table(tools.get("setuptools")))
+    if "package_dir" in texts["setup.cfg"] or "package-dir" in texts["setup.cfg"]:
+        yield _named_places(_in_setup_cfg(directory) or {})
+    if "package_dir" in texts["setup.py"]:
+        yield _named_places(_in_setup_py(directory) or {})
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return ""
+
+
+def _named_places(table: Table) -> dict[str, str]:
+    given = _table(table.get("package-dir"))
+    return {str(name): place for name, place in given.items() if isinstance(place, str)}
 
 
 @cache
@@ -101,6 +183,11 @@ def _of_hatch(directory: Path, build: Table) -> list[Path]:
 
 
 def _of_setup_cfg(directory: Path) -> list[Path] | None:
+    table = _in_setup_cfg(directory)
+    return None if table is None else _of_setuptools(directory, table)
+
+
+def _in_setup_cfg(directory: Path) -> Table | None:
     parser = RawConfigParser()
     try:
         parser.read_string((directory / "setup.cfg").read_text(encoding="utf-8"))
@@ -113,7 +200,7 @@ def _of_setup_cfg(directory: Path) -> list[Path] | None:
     if table.get("packages") in (["find:"], ["find_namespace:"]):
         find = _section(parser, "options.packages.find")
         table["packages"] = {"find": {key: _lines(value) for key, value in find.items()}}
-    return _of_setuptools(directory, table)
+    return table
 
 
 def _section(parser: RawConfigParser, name: str) -> dict[str, str]:
@@ -126,14 +213,18 @@ def _lines(text: str) -> list[str]:
 
 
 def _of_setup_py(directory: Path) -> list[Path] | None:
+    table = _in_setup_py(directory)
+    return None if table is None else _of_setuptools(directory, table)
+
+
+def _in_setup_py(directory: Path) -> Table | None:
     try:
         tree = Source.parse((directory / "setup.py").read_bytes()).tree
     except (OSError, SourceError):
         return None
     for node in walk(tree):
         if isinstance(node, ast.Call) and last_part(node.func) == "setup":
-            given = {k.arg.replace("_", "-"): _read(k.value) for k in node.keywords if k.arg}
-            return _of_setuptools(directory, given)
+            return {k.arg.replace("_", "-"): _read(k.value) for k in node.keywords if k.arg}
     return None
 
 
@@ -152,7 +243,7 @@ def _read(node: ast.expr) -> Any:
 def _of_setuptools(directory: Path, table: Table) -> list[Path] | None:
     if not any(table.get(key) for key in SETUPTOOLS):
         return None
-    places = {k: v for k, v in _table(table.get("package-dir")).items() if isinstance(v, str)}
+    places = _named_places(table)
     top = directory / places.get("", "")
     found = [top / f"{name}.py" for name in _strings(table.get("py-modules"))]
     match table.get("packages"):

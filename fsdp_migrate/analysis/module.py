@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
+from copy import copy
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path, PurePosixPath
@@ -197,6 +198,13 @@ class Library:
     def packages(self) -> frozenset[Path]:
         """The directories that are packages."""
         return frozenset(p.parent for p in self.paths if p.name == "__init__.py")
+
+    def without(self, paths: Collection[Path]) -> Library:
+        """The library when some files are under analysis, with all that is known of it."""
+        result = copy(self)
+        result.joined = self.joined.difference(paths)
+        result.__dict__.pop("joined_text", None)
+        return result
 
     @cached_property
     def joined_text(self) -> bytes:

@@ -10,6 +10,7 @@ from pathlib import Path, PurePosixPath
 
 from fsdp_migrate.analysis.import_roots import Roots
 from fsdp_migrate.analysis.import_steps import ImportSteps
+from fsdp_migrate.analysis.installed_packages import lying
 from fsdp_migrate.analysis.module import Library, Module
 from fsdp_migrate.analysis.vendored import Vendored
 from fsdp_migrate.syntax.source import Source, SourceError
@@ -62,6 +63,11 @@ class ModuleLookup:
         for module in candidates:
             if module.root == importer.root:
                 return module
+        lies = lying(parts, importer.path.parent)
+        texts = _spellings(Path(*lies).as_posix()) if lies is not None else ()
+        installed = next(filter(None, map(self._at_text, texts)), None)
+        if installed is not None:
+            return installed
         if parts[-1] not in self._file_names and parts[-1] not in self.library.names:
             return None
         standard = parts[0] in sys.stdlib_module_names
@@ -69,11 +75,10 @@ class ModuleLookup:
             if standard and not self._is_root(directory, importer):
                 continue
             base = "/".join((str(directory).rstrip("/"), *parts))
-            for text in (f"{base}.py", f"{base}/__init__.py"):
+            for text in _spellings(base):
                 if text in self.library.unread:
                     return None  # it is meant, and not another file of this name
-                path = self._paths.get(text) or self.library.by_text.get(text)
-                found = self._at(path) if path is not None else None
+                found = self._at_text(text)
                 if found is not None:
                     return found
         candidates = candidates or [
@@ -84,6 +89,10 @@ class ModuleLookup:
         found = candidates[0]
         package = found.name.partition(".")[0]
         return found if self._vendored.may_mean(found.path, package, importer.path) else None
+
+    def _at_text(self, text: str) -> Module | None:
+        path = self._paths.get(text) or self.library.by_text.get(text)
+        return self._at(path) if path is not None else None
 
     @cached_property
     def _vendored(self) -> Vendored:
@@ -191,6 +200,11 @@ class ModuleLookup:
             if cut == len(parts) or own or module.may_have(parts[cut]):
                 return module, ".".join(parts[cut:])
         return None
+
+
+def _spellings(base: str) -> tuple[str, str]:
+    """The paths of a module and of a package."""
+    return f"{base}.py", f"{base}/__init__.py"
 
 
 def _module(source: Source, packages: tuple[Collection[Path], ...]) -> Module:

@@ -29,6 +29,10 @@ if TYPE_CHECKING:
     from fsdp_migrate.planning.seen import Seen
 
 # Of a file without FSDP that is joined to one with it by imports.
+LEADING_NOWHERE = (
+    "what a file does with a model is not known where it imports {name}: the project says that it "
+    "is its own, and nothing here has that name"
+)
 UNREAD = (
     f"what a file does with a model is not known, as Python {sys.version_info[0]}."
     f"{sys.version_info[1]}, which runs this, cannot parse it"
@@ -277,6 +281,7 @@ def _engine(
 ) -> Result:
     # Loading the engine takes longer than finding out that there is nothing for it to do.
     from fsdp_migrate.analysis.module import Library
+    from fsdp_migrate.discovery import own_imports
     from fsdp_migrate.migration import engine
     from fsdp_migrate.planning import rule
     from fsdp_migrate.planning.seen import Seen
@@ -319,8 +324,15 @@ def _engine(
         except Exception as error:
             result = Result(problems=[_defect(error, rules)])
         result.problems[:0] = problems
+        found.take(result.of_models)
         if result.decisions:  # else a file without FSDP that does not parse is not our business
             result.not_followed += [NotFollowed(p.display, p.line, UNREAD) for p in unread]
+            every = [*found.candidates, *found.others, *map(Path, found.library)]
+            for path, line, name in own_imports.leading_nowhere(
+                [*found.candidates], [p for p in every if p.suffix == ".py"], found.root
+            ):
+                why = LEADING_NOWHERE.format(name=name)
+                result.not_followed.append(NotFollowed(found.display(path), line, why))
         return result
 
     options = engine.Options(

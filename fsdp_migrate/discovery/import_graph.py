@@ -21,6 +21,7 @@ from functools import cache, cached_property
 from pathlib import Path
 from typing import NamedTuple
 
+from fsdp_migrate.analysis.installed_packages import lying
 from fsdp_migrate.analysis.vendored import Vendored
 
 # With a line break in front, which is looked for faster than the beginning of a line.
@@ -107,7 +108,7 @@ class Neighbours:
         for source, names, modules in STATEMENT.findall(b"\n" + data):
             if modules:
                 for dotted, bound in _names(modules):
-                    yield from self._modules(dotted, bound, data)
+                    yield from self._modules(dotted, bound, data, path.parent)
                 continue
             text = source.decode(errors="replace")
             start = tuple(part for part in text.split(".") if part)
@@ -115,18 +116,22 @@ class Neighbours:
             if level:
                 package = path.parents[level - 1] if level <= len(path.parents) else path.parent
                 start = (*package.parts, *start)
+            else:
+                lies = lying(start, path.parent)
+                level, start = (0, start) if lies is None else (1, lies)
             for name, bound in _names(names):
                 if level or start[-1] in self._named or name in self._named:
                     yield _Import(start, name, bound)
                 if name in self._named:
                     yield from self._attributes(bound, (*start, name), data)
 
-    def _modules(self, dotted: str, bound: str, data: bytes) -> Iterator[_Import]:
+    def _modules(self, dotted: str, bound: str, data: bytes, directory: Path) -> Iterator[_Import]:
         """``import a.b``, and the attributes of ``a`` and of ``a.b`` that the file reads."""
         parts = tuple(dotted.split("."))
         spelled = {bound: parts} if bound != dotted else {}
         spelled |= {".".join(parts[:end]): parts[:end] for end in range(1, len(parts) + 1)}
-        for text, source in spelled.items():
+        for text, written in spelled.items():
+            source = lying(written, directory) or written
             if source[-1] in self._named:
                 yield _Import(source, "", bound)
                 yield from self._attributes(text, source, data)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path, PurePath
@@ -32,6 +32,13 @@ class ProjectFiles:
         from fsdp_migrate.discovery import configurations  # where something asks
 
         return configurations.targets(self.directories)
+
+    def take(self, paths: Iterable[Path]) -> None:
+        """Note that files of the library may meet an FSDP model."""
+        for path in paths:
+            self.others[path] = path.read_bytes()
+            self.library.remove(str(path))
+            self.joined.discard(path)
 
     @cached_property
     def _here(self) -> Path:

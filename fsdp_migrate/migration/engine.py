@@ -19,6 +19,7 @@ from fsdp_migrate.migration import (
     decide,
     defects,
     markers,
+    model_files,
     not_followed,
     partial,
 )
@@ -77,7 +78,9 @@ def rewrite(
     """Decide every site of a closed set of sources and, with ``edit``, make the new contents."""
     options = options or Options()
     registry = registry or rule.load()
-    split = components.split(Project(sources, library))
+    given = Project(sources, library)
+    project = model_files.add(given, registry, options.target)
+    split = components.split(project)
     found = {part: _rewrite(part, options, registry, edit=edit) for part in split}
     if len(split) > 1:
         # What is left for a reason of its own may concern models of the same repository.
@@ -97,7 +100,10 @@ def rewrite(
     if all(d.kept for result in results for d in result.decisions):
         for result in results:
             result.decisions = []  # for old checkpoints: nothing is FSDP1 any more
-    return results[0] if len(results) == 1 else _together(results)
+    result = results[0] if len(results) == 1 else _together(results)
+    known = {module.path for module in given.modules}
+    result.of_models = [m.path for m in project.modules if m.path not in known]
+    return result
 
 
 def _say_what_goes_alone(whole: Result, alone: Sequence[Result]) -> None:

@@ -42,19 +42,7 @@ INSTANCE = Construct(ConstructKind.ISINSTANCE, fsdp1.FSDP)
 def find(study: Study) -> tuple[list[Site], set[ast.AST]]:
     """Every site, constructors registered; and every node that is a reference."""
     known = study.found is not None
-    found, used = study.found or _references(study)
-    found = chosen_classes.as_constructors(running(found, study))
-    for site in found:
-        if site.construct in CALLS:
-            constructor = Constructor.read(site.call, site.module, site.reference)
-            chosen_classes.mark_as_chosen(constructor)
-            if is_unsure(site, study):
-                constructor.problem, constructor.is_wrong = "its class is not known", True
-            study.constructors[site.call] = constructor
-        elif forwarding_subclasses.is_subclass(site) and not is_unsure(site, study):
-            forwarding_subclasses.register(site, study)
-    found = wrap_contexts.register_contexts(found, study)
-    _register_arguments(study)
+    found, used = find_constructors(study)
     if not known:
         named = [s for m in study.project.modules for s in string_references.find(study, m)]
         uses_fsdp1 = bool(found or study.outdated) or references.is_imported(study.project)
@@ -96,6 +84,25 @@ def find(study: Study) -> tuple[list[Site], set[ast.AST]]:
             branch = branches.asked(site, study.project)
         if branch is not None and not _builds_models(branch, study):
             study.branches.append(branch)
+    return found, used
+
+
+def find_constructors(study: Study) -> tuple[list[Site], set[ast.AST]]:
+    """The sites that names of FSDP1 are, constructors registered, and every such reference; all
+    sites once they are known."""
+    found, used = study.found or _references(study)
+    found = chosen_classes.as_constructors(running(found, study))
+    for site in found:
+        if site.construct in CALLS:
+            constructor = Constructor.read(site.call, site.module, site.reference)
+            chosen_classes.mark_as_chosen(constructor)
+            if is_unsure(site, study):
+                constructor.problem, constructor.is_wrong = "its class is not known", True
+            study.constructors[site.call] = constructor
+        elif forwarding_subclasses.is_subclass(site) and not is_unsure(site, study):
+            forwarding_subclasses.register(site, study)
+    found = wrap_contexts.register_contexts(found, study)
+    _register_arguments(study)
     return found, used
 
 

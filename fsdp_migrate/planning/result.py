@@ -103,6 +103,7 @@ class Result:
     configured: list[Configured] = field(default_factory=list)  # settings of frameworks
     remarks: dict[str, Remarks] = field(default_factory=dict)  # comments of files without Python
     modules: int = 0
+    of_models: list[Path] = field(default_factory=list)  # files added as those of models
     proposed: list[Decision] = field(default_factory=list)  # before anything was deselected
     again: Callable[..., Result] | None = field(default=None, repr=False)  # without some decisions
 
