@@ -1044,8 +1044,9 @@ def clip_any_grad_norm_(model: nn.Module, max_norm: float, norm_type: float) -> 
     grads = [own_part(p.grad) for p in model.parameters() if p.grad is not None]
     largest = [g.abs().max() if g.numel() else g.new_zeros(()) for g in grads]
     total = torch.stack(largest or [torch.tensor(0.0)]).max()
-    dist.all_reduce(total, dist.ReduceOp.MAX)
     parameters = list(model.parameters())
+    if any(isinstance(p, DTensor) for p in parameters):
+        dist.all_reduce(total, dist.ReduceOp.MAX)
     torch.nn.utils.clip_grads_with_norm_(parameters, max_norm, total, foreach=False)
     return total
 

@@ -167,16 +167,6 @@ def _of_a_list(site: Site, study: Study) -> Decision:
         return study.rewritten(site, RULE.code, message, models=models)
     if site.doubt:
         return _in_doubt(site, study)
-    bound = bind_arguments(site.call, ("parameters", "max_norm", "norm_type"))
-    if bound is None or not _is_finite(bound.get("norm_type"), site, study):
-        return study.left(
-            site,
-            RULE.code,
-            "each rank would clip by a norm of its own part here",
-            "clip with the 2-norm, or reduce the norm with full_tensor() before scaling",
-            models=models,
-            quiet=True,
-        )
     kinds = clips.kinds(models, study)
     if kinds:
         return study.left(
@@ -188,18 +178,28 @@ def _of_a_list(site: Site, study: Study) -> Decision:
         )
     proposal = study.proposal()
     ignores = study.may_ignore(models)
+    reviews = [_local(site, models, study)]
     used = not isinstance(site.module.table.parents[site.call], ast.Expr)
     if used and not ignores and _is_certain(site, study):
         proposal.replace(site.module, site.call, _whole(site.call))
-    half = IN_HALF if half_models.may_be_half(models, study) else ""
-    message, review = "the norm of all ranks", _local(site, models, study)
-    review = "; ".join(filter(None, [review, half]))
+    elif used:
+        reviews.append("where the model is sharded, the norm is a DTensor")
+    if half_models.may_be_half(models, study):
+        reviews.append(IN_HALF)
+    bound = bind_arguments(site.call, ("parameters", "max_norm", "norm_type"))
+    if bound is None or not _is_finite(bound.get("norm_type"), site, study):
+        reviews.append(OF_EMPTY)
+    message, review = "the norm of all ranks", "; ".join(filter(None, reviews))
     return study.rewritten(site, RULE.code, message, proposal, models=models, review=review)
 
 
 IN_HALF = (
     "gradients in float16 have a norm in float16, whose squares are added up over the ranks now: "
     "it overflows where one rank's part is above 255; clip by norms with dtype=torch.float32"
+)
+OF_EMPTY = (
+    "with norm_type infinity, or a negative one, torch's function stops on a rank whose shard of a "
+    "gradient is empty, as those of parameters with fewer rows than ranks are"
 )
 
 

@@ -8,6 +8,7 @@ from fsdp_migrate.families.parameters import (
     distant_optimizers,
     distant_parameters,
     early_parameters,
+    given_optimizers,
 )
 from fsdp_migrate.families.training_loop import early_optimizers, late_optimizers
 from fsdp_migrate.families.training_loop.gathered_roots import reshard_line
@@ -25,7 +26,7 @@ RULE = Rule(
     handles=(
         *("early optimizer", "distant optimizer"),
         *("early parameters", "kept parameters", "late optimizer", "distant parameters"),
-        "model of unseen callers",
+        *("model of unseen callers", "given optimizer"),
     ),
     finders=(
         Finder(10, early_optimizers.find_early_optimizers, always=True),
@@ -34,6 +35,7 @@ RULE = Rule(
         Finder(20, early_parameters.find_early_parameters, always=True),
         Finder(40, late_optimizers.find_late_optimizers),
         Finder(235, in_project=distant_optimizers.find_unseen_wraps),
+        Finder(236, in_project=given_optimizers.find_given_optimizers),
         Finder(230, in_project=early_parameters.find_kept_parameters),
     ),
 )
@@ -42,6 +44,8 @@ RULE = Rule(
 def decide(site: Site, study: Study) -> Decision:
     if site.construct == distant_optimizers.UNSEEN:
         return _unseen(site, study)
+    if site.construct == given_optimizers.CONSTRUCT:
+        return _given(site, study)
     if site.construct == late_optimizers.CONSTRUCT:
         return _late(site, site.call, study)
     if site.construct == early_parameters.IN_MODELS:
@@ -128,6 +132,18 @@ def _unseen(site: Site, study: Study) -> Decision:
         "out of sight, trains nothing: FSDP1 kept its parameters with use_orig_params=True"
     )
     return study.rewritten(site, RULE.code, "kept", models=models, review=review)
+
+
+def _given(site: Site, study: Study) -> Decision:
+    """A model of a function that is given an optimizer beside it, perhaps by others than those in
+    sight."""
+    constructor = next(c for c in study.constructors.values() if c.call is site.receiver)
+    found = present(given_optimizers.given_optimizer(constructor, study))
+    review = (
+        f"an optimizer that {found.function}() is given as {found.name} trains nothing where it "
+        "was built before this: FSDP1 kept its parameters with use_orig_params=True"
+    )
+    return study.rewritten(site, RULE.code, "kept", models=[constructor], review=review)
 
 
 def _kept(site: Site, study: Study) -> Decision:

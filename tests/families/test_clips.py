@@ -289,3 +289,47 @@ def test_a_setting_that_changes_says_nothing() -> None:
     )
     result, _ = migrate({"train.py": text})
     assert "FSDP401" in {decision.code for decision in result.decisions}
+
+
+BY_A_NORM = """\
+def by(parameters, kind):
+    NORM
+
+
+def step(net, sharded, kind):
+    if sharded:
+        net = FSDP(net, use_orig_params=True)
+    net(batch).sum().backward()
+    by(net.parameters(), kind)
+"""
+OF_EMPTY = "torch's function stops on a rank whose shard of a gradient is empty"
+
+
+@pytest.mark.parametrize(
+    ("clips", "may_be_infinity"),
+    [
+        ("clip(parameters, 1.0, norm_type=kind)", True),
+        ("clip(parameters, 1.0, float(kind))", True),
+        ('clip(parameters, 1.0, norm_type=float("inf"))', True),
+        ("clip(parameters, max_norm=1.0, **settings)", True),
+        ("clip(parameters, 1.0)", False),
+        ("clip(parameters, 1.0, 3)", False),
+    ],
+)
+def test_a_norm_that_may_be_infinity_is_marked_and_stops_nothing(
+    clips: str, may_be_infinity: bool
+) -> None:
+    result, after = migrate({"a.py": HEAD + BY_A_NORM.replace("NORM", clips)})
+    assert {d.outcome for d in result.decisions} <= {Outcome.REWRITTEN, Outcome.REVIEW}
+    assert "raise" not in after["a.py"]
+    (said,) = [d.help for d in result.decisions if d.code == "FSDP401"]
+    assert LOCAL in said
+    assert (OF_EMPTY in said) is may_be_infinity
+    assert "the norm is a DTensor" not in said
+
+
+def test_a_norm_that_is_used_of_either_model_is_said_to_be_a_dtensor() -> None:
+    used = BY_A_NORM.replace("NORM", "return clip(parameters, 1.0, norm_type=kind)")
+    result, _ = migrate({"a.py": HEAD + used})
+    (said,) = [d.help for d in result.decisions if d.code == "FSDP401"]
+    assert "where the model is sharded, the norm is a DTensor" in said

@@ -62,7 +62,7 @@ def read_distant_optimizer(call: ast.Call, module: Module, study: Study) -> Dist
             owners.append((held.value, where))
     wraps = set(wrapped_later(owners, (call, module), study))
     wrapped_yet = optimized_models.models(call, module, study)
-    wraps.difference_update(_given_anew(study))
+    wraps.difference_update(given_anew(study))
     if not wraps or wrapped_yet - wraps or early_optimizer(call, module, study) is not None:
         return None
     return DistantOptimizer(frozenset(wraps), _is_made_anew(call, module, wraps, study))
@@ -104,7 +104,7 @@ def _wrapped_later(value: Value, built: Place, constructor: Constructor, study: 
     if not isinstance(value, (Made, Unknown)) or study.narrowing.is_never_met(*wrap, call, module):
         return False
     found: set[bool] = set()
-    to_built, to_wrap = _leading_to(*built, study), _leading_to(*wrap, study)
+    to_built, to_wrap = leading_to(*built, study), leading_to(*wrap, study)
     for function in to_built.keys() & to_wrap.keys():
         if not part_paths.is_one_object(value, function, to_built[function][0][1], study):
             continue
@@ -133,7 +133,7 @@ def _is_unread(call: ast.expr, module: Module) -> bool:
     return False
 
 
-def _leading_to(call: ast.expr, module: Module, study: Study) -> _Leading:
+def leading_to(call: ast.expr, module: Module, study: Study) -> _Leading:
     """What runs so that a call runs: itself, and the calls that lead there, by function."""
     found: _Leading = {}
     waiting: list[Place] = [(call, module)]
@@ -182,7 +182,7 @@ def _is_set_up(built: _Leading, wrap: _Leading) -> bool:
     return any(isinstance(each, ast.ClassDef) and each in classes for each in within)
 
 
-def _given_anew(study: Study) -> Iterator[Constructor]:
+def given_anew(study: Study) -> Iterator[Constructor]:
     """The models whose optimizer is initialized again with their parameters, the same object:
     ``optimizer.__init__(model.parameters(), **optimizer.defaults)``."""
     for model, module in study.cache(_models_of_anew):
@@ -251,13 +251,15 @@ def _is_trained_in(around: ast.FunctionDef, constructor: Constructor, study: Stu
     )
 
 
-def called_by(around: ast.FunctionDef, module: Module) -> str:
+def called_by(around: ast.FunctionDef | ast.AsyncFunctionDef, module: Module) -> str:
     """The name by which a function is called: that of the class, of its ``__init__``."""
     cls = _class_of_method(around, module)
     return cls.name if cls is not None and around.name == "__init__" else around.name
 
 
-def _class_of_method(around: ast.FunctionDef, module: Module) -> ast.ClassDef | None:
+def _class_of_method(
+    around: ast.FunctionDef | ast.AsyncFunctionDef, module: Module
+) -> ast.ClassDef | None:
     within = module.table.parents.get(around)
     return within if isinstance(within, ast.ClassDef) else None
 
