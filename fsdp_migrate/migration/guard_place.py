@@ -67,7 +67,9 @@ def find(site: Site, nodes: set[ast.AST]) -> Place:
             )
         if any(n in nodes for n in ast.walk(test)):
             raise Nowhere(f"'{ast.unparse(test)}' decides whether it runs, and is FSDP1's")
-    if tests and any(isinstance(n, ast.NamedExpr) for n in ast.walk(statement)):
+    items = statement.items if isinstance(statement, (ast.With, ast.AsyncWith)) else []
+    binds = any(isinstance(n, ast.NamedExpr) for n in ast.walk(statement))
+    if tests and (binds or any(item.optional_vars is not None for item in items)):
         raise Nowhere("what decides whether it runs is assigned on the way")
     return Place(statement, tuple(conditions))
 

@@ -58,12 +58,12 @@ def test_of(
     """What tells, in front of ``statement``, that a site is of a sharded model."""
     site = decision.site
     told = _told_by(site, study)
-    if told is not None:
+    if told is not None and _is_there(told[0], statement, site.module):
         subject, source, name = told
         sharded = proposal.name(site.module, source, name, statement)
         return code(f"isinstance({{m}}, {sharded})", m=subject)
     model = _asked_of_modules(site, study)
-    if model is not None:
+    if model is not None and _is_there(model, statement, site.module):
         sharded = proposal.name(site.module, PACKAGE, "FSDPModule", statement)
         inside = 'getattr({m}, "modules", list)()'
         return code(f"any(isinstance(m, {sharded}) for m in {inside})", m=model)
@@ -87,6 +87,29 @@ def _told_by(site: Site, study: Study) -> tuple[ast.expr, str, str] | None:
     if compiled_models.may_be_compiled(found.constructors, study):
         return None
     return subject, PACKAGE, "FSDPModule"
+
+
+def _is_there(subject: ast.expr, statement: ast.stmt, module: Module) -> bool:
+    """Whether what a site is of is called so in front of a statement already: not in another
+    function, and not where the statement itself binds it on the way."""
+    table = module.table
+    is_within = statement in table.ancestors(subject)
+    bound = {name for node in ast.walk(statement) for name in _bound_on_the_way(node)}
+    for name in (n for n in ast.walk(subject) if isinstance(n, ast.Name)):
+        own = table.scope_of(statement).home()
+        if table.within[name].lookup(name.id) is not own.lookup(name.id) or name.id in bound:
+            return False
+        if not is_within and not _is_settled(name.id, own, statement):
+            return False
+    return True
+
+
+def _bound_on_the_way(node: ast.AST) -> Iterator[str]:
+    match node:
+        case ast.NamedExpr(target=ast.Name(id=name)):
+            yield name
+        case ast.withitem(optional_vars=ast.expr() as bound):
+            yield from _names(bound)
 
 
 def _asked_of_modules(site: Site, study: Study) -> ast.expr | None:

@@ -17,6 +17,7 @@ from fsdp_migrate.families.wrapping import frozen_modules, tensor_parallel
 from fsdp_migrate.families.wrapping.gathered import is_gathered
 from fsdp_migrate.fsdp1 import possible_models
 from fsdp_migrate.fsdp1.construct import Construct
+from fsdp_migrate.fsdp1.references import enclosing_function
 from fsdp_migrate.fsdp1.site import Site
 from fsdp_migrate.planning.context import Study
 from fsdp_migrate.planning.model import Constructor
@@ -75,7 +76,8 @@ def find_clips(study: Study, module: Module) -> Iterator[Site]:
             continue
         owners = owners_of(given, study, module)
         if models_of_list(given, study, module):
-            here = [m for m, where in owners if where is module]
+            around = enclosing_function(module, call)
+            here = [m for m, w in owners if w is module and enclosing_function(w, m) is around]
             whole = isinstance(given, ast.Call) and here == [getattr(given.func, "value", None)]
             receiver = here[0] if len(here) == len(owners) == 1 else given
             yield Site(CLIP if whole else CLIP_LIST, module, call, call, receiver)
