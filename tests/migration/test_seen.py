@@ -102,7 +102,7 @@ def test_several_places_with_one_doubt_are_each_asked_about() -> None:
 
 
 def test_a_state_of_what_was_seen_to_be_the_model_is_that_of_the_model_that_was_seen() -> None:
-    given = f"import save\n{MAKES}getattr(save, 'save')(model, 'a')\n"
+    given = f"import save\n{MAKES}eval('save.save')(model, 'a')\n"
     _, before, _ = run(None, train=given, save=SAVE)
     assert before["save.py"] == SAVE
     values = Values(frozenset({"model"}), made_at=frozenset({(ROOT / "train.py", 5)}))
