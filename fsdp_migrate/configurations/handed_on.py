@@ -20,7 +20,7 @@ WORDS = ("FSDP_", "ACCELERATE_USE_FSDP", "use_fsdp", "--fsdp_")
 ENVIRONMENT = frozenset({"os.environ"})
 SETTERS = frozenset({"os.environ.setdefault", "os.putenv"})
 OWN = "ACCELERATE_USE_FSDP"  # a name that nobody else gives a variable
-READERS = ("accelerate", "transformers", "trl")
+READERS = frozenset({"accelerate", "transformers", "trl"})
 FLAG = re.compile(r"--((?:use_fsdp|fsdp_\w+)|num_machines|num_processes|mixed_precision)(?:=(.*))?")
 
 Found = tuple[ast.expr, dict[str, Setting]]
@@ -28,7 +28,8 @@ Found = tuple[ast.expr, dict[str, Setting]]
 
 def settings(module: Module, study: Study) -> list[Found]:
     """Each command that a module starts, and all variables that it sets, which are one run's."""
-    if not module.mentions(*WORDS):
+    is_library = not READERS.isdisjoint(module.name.split(".")[:-1])
+    if is_library or not module.mentions(*WORDS):
         return []
     found: list[Found] = []
     of_environment: dict[str, Setting] = {}
@@ -49,7 +50,7 @@ def settings(module: Module, study: Study) -> list[Found]:
 
 def _has_accelerate(study: Study) -> bool:
     """Whether something in the project may read the variables; their names alone may be its own."""
-    return any(module.mentions(*READERS) for module in study.project.modules)
+    return any(module.mentions(*sorted(READERS)) for module in study.project.modules)
 
 
 def _variables(

@@ -77,3 +77,11 @@ def test_others_stay(name: str) -> None:
     result, after = migrate({"train.py": KEPT[name]})
     assert not result.decisions
     assert str(after.get("train.py", KEPT[name])) == KEPT[name]
+
+
+def test_what_accelerate_sets_for_itself_is_no_site() -> None:
+    source = KEPT["a variable of somebody's own"] + SET.format('"FULL_SHARD"')
+    files = {"accelerate/__init__.py": "", "accelerate/launch.py": source}
+    result, _ = migrate(files)
+    assert not result.decisions
+    assert migrate({"launch.py": source})[0].decisions
