@@ -103,7 +103,7 @@ def test_parameters_that_stay_on_the_cpu_are_allocated_there() -> None:
     text = program(more=more)["train.py"].replace('torch.device("cpu")', "torch.device('cuda', 0)")
     _, after = migrate({"train.py": text})
     assert '.to_empty(device="cpu", recurse=False)' in after["train.py"]
-    assert 'buffer_2.data = buffer_2.to("cuda")' in after["train.py"]
+    assert 'buffer.data = buffer.to("cuda")' in after["train.py"]
 
 
 @pytest.mark.parametrize(
