@@ -77,6 +77,7 @@ KEPT = (
     "print([counts[p] for p in model.parameters()])",
     "held = dict(other.named_parameters())\n    print(held['head.weight'].norm().item())",
     "held = {n: batches[0] for n, p in model.named_parameters()}\n    print(held[0].sum())",
+    "print(model[0].sum().item(), model[0].ndim)",  # a module that the model holds
     "held = list(batches)\n    print(held[0].norm().item(), [p.dtype for p in model.parameters()])",
 )
 

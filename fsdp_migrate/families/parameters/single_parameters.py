@@ -41,9 +41,7 @@ def find_single_reads(study: Study, module: Module) -> Iterator[Site]:
         questions = _questions(parameter, asking, study, module) if asking else []
         if not (reads or questions) or is_gathered(parameter, study, module):
             continue
-        owner = _sharded_part(model, study, module)
-        if isinstance(parameter, ast.Subscript) and not isinstance(model, ast.Call):
-            owner = model if models_of_list(model, study, module) else owner
+        owner = _owner(parameter, model, study, module)
         if owner is None or is_self(owner, module):  # whole where a model's own code runs
             continue
         for found in (each for each in reads if each.read in CONSTRUCTS):
@@ -126,6 +124,14 @@ def _uses(variable: str, parameter: ast.expr, study: Study, module: Module) -> I
             given = [d for d in study.defined_by(name, module) if d.kind is Kind.ASSIGN]
             if any(parameter in ast.walk(d.value) for d in given if d.value is not None):
                 yield name
+
+
+def _owner(parameter: ast.expr, model: ast.expr, study: Study, module: Module) -> ast.expr | None:
+    """What may be sharded, and has the parameter: a list or dictionary of parameters, or the model
+    that they are taken out of. An item of a model itself is a module, and no parameter."""
+    if isinstance(parameter, ast.Subscript) and parameter.value is model:
+        return model if models_of_list(model, study, module) else None
+    return _sharded_part(model, study, module)
 
 
 def _sharded_part(model: ast.expr, study: Study, module: Module) -> ast.expr | None:
