@@ -39,7 +39,12 @@ class LastGiven:
 
     def _last(self, node: ast.expr, module: Module) -> Sequence[Definition]:
         """The assignment that has certainly run, and those below it; none if nothing is known."""
+        scope_of = module.table.scope_of
         reaching = [d for d in definitions(node, module) if d is not ELSEWHERE]
+        owner = scope_of(node).lookup(node.id) if isinstance(node, ast.Name) else None
+        stored = owner.bindings[node.id] if owner is not None and isinstance(node, ast.Name) else []
+        if any(b.kind is Kind.ASSIGN and scope_of(b.node) is not scope_of(node) for b in stored):
+            return ()  # another function uses it, or sets it, at a time that is not known
         if not reaching and isinstance(node, ast.Attribute) and is_self(node.value, module):
             reaching = self._set_up(node, module)
         below = list[Definition]()
@@ -62,6 +67,8 @@ class LastGiven:
         methods = {store for _, store, _ in stores}
         if len(methods) != 1 or getattr(methods.pop(), "name", "") != "__init__":
             return []
+        if not all(_is_of_self(*store) for store in self.settings.changes.stores(node.attr)):
+            return []  # somebody may give an object another
         return [d for cls, _, d in stores if cls.node is owner]
 
     def _has_run(self, given: Definition, node: ast.expr, module: Module) -> bool:
@@ -78,8 +85,9 @@ class LastGiven:
                 return is_told and child not in above_use
             match parent:
                 case ast.If(body=body, orelse=orelse) if child in body or child in orelse:
-                    taken = child in body
-                    if not self.settings.goes(parent, taken=taken, used=(node, module)):
+                    used = node, module
+                    is_body = child in body
+                    if not self.settings.is_certainly_taken(parent, body=is_body, used=used):
                         return False
                     is_told = True
                 case ast.With() | ast.Assign() | ast.AnnAssign() | ast.Module():
@@ -88,3 +96,8 @@ class LastGiven:
                     return False
             child = parent
         return is_told
+
+
+def _is_of_self(stored: ast.expr, module: Module) -> bool:
+    """Whether what is given a value is an attribute of ``self``."""
+    return isinstance(stored, ast.Attribute) and is_self(stored.value, module)

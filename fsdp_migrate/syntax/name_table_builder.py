@@ -68,8 +68,8 @@ class _Builder:
         redirect = scope.redirected.get(name)
         if redirect == "global":
             target = scope.module_scope()
-        elif redirect == "nonlocal" and scope.parent is not None:
-            target = scope.parent.lookup(name) or scope
+        elif redirect == "nonlocal":
+            target = _nonlocal_owner(name, scope)
         binding = Binding(name, kind, node, target, value, unpack, qualified)
         target.bindings.setdefault(name, []).append(binding)
         if kind is Kind.IMPORT:
@@ -319,6 +319,14 @@ class _Builder:
 
     def redirect(self, node: ast.AST, scope: Scope) -> None:
         """``global`` and ``nonlocal`` were read when the scope was opened."""
+
+
+def _nonlocal_owner(name: str, scope: Scope) -> Scope:
+    """The function around that has a ``nonlocal`` name: the nearest one that has given it a value
+    so far, or the nearest, which may do so only below the function inside."""
+    around = [each for each in scope.outwards() if each is not scope and each.is_function]
+    bound = (each for each in around if name in each.bindings)
+    return next(bound, around[0] if around else scope)
 
 
 def _redirects(body: list[ast.stmt], scope: Scope) -> None:

@@ -61,6 +61,18 @@ UNSURE = {
     "the other way": "if not args.fsdp:\n        x = model.module",
     "the flag is changed": "args.fsdp = True\n    if args.fsdp:\n        x = model.module",
     "one of two flags": "if args.fsdp or args.save:\n        x = model.module",
+    "a function inside that may run before": (
+        "def inner():\n        if args.fsdp:\n            x = model.module\n    inner()"
+    ),
+    "a function above its first value sets it": (
+        "def reset():\n        nonlocal own\n        own = other()\n    own = model\n"
+        "    if args.fsdp:\n        own = FSDP(own)\n    reset()\n"
+        "    if args.fsdp:\n        x = own.module"
+    ),
+    "a function inside sets it": (
+        "def reset():\n        nonlocal model\n        model = other()\n    reset()\n"
+        "    if args.fsdp:\n        x = model.module"
+    ),
     "it is another since": (
         "if args.save:\n        model = other(model)\n    if args.fsdp:\n        x = model.module"
     ),
@@ -89,7 +101,7 @@ def test_where_the_flag_holds_it_is_fsdps(use: str) -> None:
 @pytest.mark.parametrize("use", UNSURE.values(), ids=UNSURE)
 def test_where_it_may_not_hold_it_may_be_another(use: str) -> None:
     _, after = migrate({"train.py": HEAD + "\n" + WRAP + use + "\n"})
-    assert "x = model\n" not in after["train.py"]
+    assert "x = model\n" not in after["train.py"] and "x = own\n" not in after["train.py"]
 
 
 def test_wrapped_in_a_loop_or_a_try_it_may_not_have_been() -> None:
@@ -151,4 +163,22 @@ def test_an_attribute_that_another_method_sets_as_well() -> None:
     use = "return self.model.module if self.args.fsdp else self.model"
     later = "\n    def restart(self, net):\n        self.model = net"
     _, after = migrate({"train.py": HEAD + "\n" + OF_SELF.format(later, use)})
+    assert "return self.model\n" not in after["train.py"]
+
+
+@pytest.mark.parametrize(
+    "store",
+    [
+        "trainer.model = DDP(net)",
+        "setattr(trainer, 'model', DDP(net))",
+        "trainer.__dict__['model'] = DDP(net)",
+        "vars(trainer).update(model=DDP(net))",
+    ],
+)
+def test_an_attribute_that_somebody_else_may_set(store: str) -> None:
+    use = "return self.model.module if self.args.fsdp else self.model"
+    main = f"\n\ndef main(args, net):\n    trainer = Trainer(args, net)\n    {store}\n"
+    ddp = "from torch.nn.parallel import DistributedDataParallel as DDP\n\n"
+    source = HEAD + ddp + OF_SELF.format("", use) + main + "    return trainer.module()\n"
+    _, after = migrate({"train.py": source})
     assert "return self.model\n" not in after["train.py"]

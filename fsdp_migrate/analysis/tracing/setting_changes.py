@@ -36,7 +36,7 @@ class SettingChanges:
             return False  # a name that is bound once
         leading = self._leading_to(*made)
         here = used[1].table.scope_of(used[0]).function()
-        for store, module in self._stores(path[-1]):
+        for store, module in self.stores(path[-1]):
             table = module.table
             scope = table.scope_of(store).function() or table.module
             calls = leading.get(scope, [])
@@ -46,7 +46,7 @@ class SettingChanges:
                 return True
         return False
 
-    def _stores(self, last: str) -> list[tuple[ast.expr, Module]]:
+    def stores(self, last: str) -> list[tuple[ast.expr, Module]]:
         """Where the project gives an attribute or an item of that name a value, on whatever
         object."""
         if last not in self._stored:

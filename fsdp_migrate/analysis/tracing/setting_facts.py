@@ -87,11 +87,11 @@ class SettingFacts:
             ),
         )
 
-    def goes(self, branch: ast.If, *, taken: bool, used: Place) -> bool:
-        """Whether a condition certainly held, or did not, where a place behind it in the same call,
-        or in a method of the object that it sets up, runs."""
+    def is_certainly_taken(self, branch: ast.If, *, body: bool, used: Place) -> bool:
+        """Whether the body of an ``if``, or else its ``else``, has certainly run where a place
+        behind it in the same call, or in a method of the object that it sets up, runs."""
         where = used[1]
-        otherwise = self.told_by(branch.test, where, holds=not taken)
+        otherwise = self.told_by(branch.test, where, holds=not body)
         here = self.at(*used) if otherwise else NOTHING
         if not here:
             return False
