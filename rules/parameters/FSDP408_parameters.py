@@ -55,6 +55,7 @@ from fsdp_migrate.families.parameters.parameter_numbers import (
 )
 from fsdp_migrate.families.parameters.parameter_owners import models_concerned
 from fsdp_migrate.families.parameters.parameter_updates import decide_update
+from fsdp_migrate.families.parameters.penalties import PENALTY
 from fsdp_migrate.families.parameters.picked_parameters import PICKED
 from fsdp_migrate.families.parameters.vectors import PIECES, VECTOR, WRITTEN, decide_vector
 from fsdp_migrate.families.parameters.writes import WRITE, decide_write
@@ -99,6 +100,7 @@ RULE = Rule(
         "parameter norm over ranks",
         "parameter norm",
         "own number of a parameter",
+        "penalty on a parameter",
         "values of a parameter",
         "norm of a list over ranks",
         "parameter in a collective",
@@ -207,7 +209,7 @@ CASTS = frozenset({"to", "half", "float", "double", "bfloat16", "cpu", "cuda", "
 
 def decide(site: Site, study: Study) -> Decision:
     models = models_concerned(site, study)
-    if site.construct == REDUCED:
+    if site.construct in {REDUCED, PENALTY}:
         return decide_reduced(site, study)
     if site.construct == VALUES:
         return decide_values(site, study)

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from itertools import pairwise
 
 from fsdp_migrate.analysis.module import Module
-from fsdp_migrate.families.parameters import elements, value_reads
+from fsdp_migrate.families.parameters import elements, penalties, value_reads
 from fsdp_migrate.families.parameters.parameter_loops import loop_over
 from fsdp_migrate.families.parameters.parameter_owners import models_concerned, models_of_list
 from fsdp_migrate.families.parameters.value_reads import Read
@@ -93,6 +93,7 @@ def _numbers(
 ) -> Iterator[Site]:
     """Sites for numbers of what variables hold: where they are computed, or one for the loop."""
     read_here: set[ast.expr] = set()
+    terms: set[ast.AST] = set()
     single: ast.expr | None = None
     for reduction in reductions.find_reductions(names, region, study, module):
         if reductions.is_number(reduction.node, module):
@@ -100,8 +101,14 @@ def _numbers(
         if reductions.is_reduced(reduction.node, study, module):
             read_here.add(reduction.node)
             yield Site(REDUCED, module, reduction.node, reduction.node, receiver)
+        elif penalties.is_penalty(reduction, study, module):
+            read_here.add(reduction.node)
+            if (term := penalties.term_of(reduction, module)) not in terms:
+                terms.add(term)
+                yield Site(penalties.PENALTY, module, reduction.node, reduction.node, receiver)
         else:
             single = single or reduction.node
+    read_here |= {n for term in terms for n in walk(term) if isinstance(n, ast.expr)}
     found = value_reads.find_reads(variables, region, study, module)
     for each in found:
         if each.read is Read.VALUES:
@@ -173,14 +180,16 @@ def reduction(site: Site, study: Study) -> reductions.Reduction:
 
 
 def decide_reduced(site: Site, study: Study) -> Decision:
-    """Give the program this rank's number, because it adds the numbers of all ranks up."""
+    """Give the program this rank's number, because it adds the numbers of all ranks up, or a loss
+    has it."""
     found = study.models(site.subject, site.module)
     models = models_concerned(site, study) or frozenset(study.reached_from(site.module))
     reduced = reduction(site, study)
     traced = study.traced(site.subject, site.module) and found.certain
     ignores = study.may_ignore(models)
     proposal = study.proposal()
-    for base in reduced.bases:
+    in_loss = site.construct == penalties.PENALTY
+    for base in penalties.values_in(reduced, site.module) if in_loss else reduced.bases:
         gradient = isinstance(base, ast.Attribute) and "grad" in ast.unparse(base)
         if traced and gradient and not ignores:
             proposal.replace(site.module, base, code("{b}.to_local()", b=base))
@@ -189,6 +198,9 @@ def decide_reduced(site: Site, study: Study) -> Decision:
             proposal.replace(site.module, base, code("{f}({b})", f=function, b=base))
     review = said_of_reduced(reduced, study, site.module)
     message = "of this rank's part, which the program adds up"
+    if in_loss:
+        review = penalties.said_of(reduced, site.module)
+        message = "of this rank's part, which the loss has in it"
     return study.rewritten(site, RULE, message, proposal, models=models, review=review)
 
 
