@@ -190,7 +190,7 @@ def _holders(
                 yield node, why
         elif why := _given(attribute, module, study, holders):
             yield node, why
-        elif attribute.attr in STATES and unseen_models.may_be_anything(node, module, study):
+        elif attribute.attr in STATES and unseen_models.may_be_sharded(node, module, study):
             yield node, ANYTHING if attribute.attr == "state_dict" else LOADED
     for call in model_attributes.calls_about_states(study.tracer, module):
         for node in given_arguments(call):

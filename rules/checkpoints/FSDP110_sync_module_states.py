@@ -7,7 +7,7 @@ from textwrap import indent
 
 from fsdp_migrate.analysis.flow import access_path
 from fsdp_migrate.analysis.values import Class, Made
-from fsdp_migrate.families.wrapping import device_code, devices, first_ranks, meshes
+from fsdp_migrate.families.wrapping import cuda, device_code, devices, first_ranks, meshes
 from fsdp_migrate.families.wrapping.enclosing_models import Role, role
 from fsdp_migrate.fsdp1 import references
 from fsdp_migrate.fsdp1.site import Site
@@ -121,16 +121,15 @@ ELSEWHERE = ("init_empty_weights", *SPLIT)
 
 def _is_moved(constructor: Constructor, study: Study) -> bool:
     """Whether the model is put on a device above the call in any case: ``model.to(device)``."""
-    module, table = constructor.module, constructor.module.table
-    around = {constructor.call, *table.ancestors(constructor.call)}
+    module = constructor.module
     function = references.enclosing_function(module, constructor.call)
     moved = [
         call.func.value
-        for call in table.calls_in(function)
+        for call in module.table.calls_in(function)
         if isinstance(call.func, ast.Attribute)
         and call.lineno <= constructor.call.lineno
-        and around >= {p for p in table.ancestors(call) if isinstance(p, CONDITIONAL)}
         and (call.func.attr == "cuda" or _is_to_accelerator(call, constructor, study))
+        and cuda.runs_with(call, constructor.call, module)
     ]
     wrapped = constructor.wrapped
     if isinstance(wrapped, ast.Call) and isinstance(wrapped.func, ast.Attribute):
@@ -139,9 +138,6 @@ def _is_moved(constructor: Constructor, study: Study) -> bool:
     if path is None:
         return False
     return any(access_path(m) == path for m in moved)
-
-
-CONDITIONAL = (ast.If, ast.IfExp, ast.For, ast.While, ast.Try, ast.ExceptHandler, ast.Match)
 
 
 def _is_to_accelerator(call: ast.Call, constructor: Constructor, study: Study) -> bool:

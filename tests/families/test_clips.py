@@ -333,3 +333,34 @@ def test_a_norm_that_is_used_of_either_model_is_said_to_be_a_dtensor() -> None:
     result, _ = migrate({"a.py": HEAD + used})
     (said,) = [d.help for d in result.decisions if d.code == "FSDP401"]
     assert "where the model is sharded, the norm is a DTensor" in said
+
+
+IN_PARTS = """\
+class Trainer:
+    def __init__(self, args, parts):
+        self.args = args
+        self.parts = parts
+
+    def wrap(self):
+        if self.args.strategy != "DDP":
+            self.parts.net = FSDP(self.parts.net, use_orig_params=True)
+        else:
+            self.parts.net = nn.parallel.DistributedDataParallel(self.parts.net)
+
+    def step(self, other):
+        if self.args.strategy TEST "DDP":
+            torch.nn.utils.clip_grad_norm_(WHOSE.parts.net.parameters(), 1.0)
+"""
+
+
+@pytest.mark.parametrize(
+    ("test", "whose", "marked"),
+    [("==", "self", False), ("!=", "self", True), ("==", "other", True)],
+)
+def test_a_setting_tells_of_models_in_what_an_object_keeps(
+    test: str, whose: str, marked: bool
+) -> None:
+    text = IN_PARTS.replace("TEST", test).replace("WHOSE", whose)
+    result, after = migrate({"example.py": HEAD + text})
+    assert "fully_shard(self.parts.net" in after["example.py"]
+    assert ("FSDP401" in {decision.code for decision in result.decisions}) is marked

@@ -79,3 +79,40 @@ def test_what_one_arm_shards_is_not_sharded_later_in_the_other() -> None:
 
 def test_a_load_behind_the_call_gives_every_rank_its_part() -> None:
     assert "set_model_state_dict(" in written("model, number = both(model)", LOAD)
+
+
+METHODS = """\
+import torch
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+
+class Framework:
+    def read(self, model):
+        model.load_state_dict(torch.load(self.path))
+        return model
+
+    def wrap(self, model):
+        return FSDP(model, use_orig_params=True)
+
+    def begin(self, model):
+        BODY
+        return model
+"""
+
+
+@pytest.mark.parametrize(
+    ("body", "plain"),
+    [
+        (["model = self.read(model)", "model = self.wrap(model)"], True),
+        (["if self.path:", "    model = self.read(model)", "model = self.wrap(model)"], True),
+        (["model = self.wrap(model)", "model = self.read(model)"], False),
+        (["model = self.wrap(model)", "return model"], False),
+        (["for _ in self:", "    self.read(model)", "    model = self.wrap(model)"], False),
+    ],
+)
+def test_what_a_method_loads_above_the_one_that_shards_is_plain_yet(
+    body: list[str], plain: bool
+) -> None:
+    text = rewritten(METHODS.replace("BODY", "\n        ".join(body)))
+    assert "fully_shard(model)" in text
+    assert (MARKER not in text and "set_model_state_dict(" not in text) is plain

@@ -67,6 +67,22 @@ def build(config):
 model = AutoModelForCausalLM.from_pretrained("x", load_in_4bit=True)
 model = FSDP(get_peft_model(model, None))
 """,
+    "a configuration that one of two models is loaded with": """\
+def build(name, small):
+    config = BitsAndBytesConfig(load_in_4bit=True)
+    model = AutoModelForCausalLM.from_pretrained(name, quantization_config=config)
+    if small:
+        AutoModelForCausalLM.from_pretrained("small", quantization_config=config)
+    return FSDP(model)
+""",
+    "a configuration that a function gives": """\
+def quantization():
+    return BitsAndBytesConfig(load_in_4bit=True)
+
+
+def build(name):
+    return FSDP(AutoModelForCausalLM.from_pretrained(name, quantization_config=quantization()))
+""",
     "keyword arguments": """\
 def build(name):
     given = {"load_in_4bit": True}
@@ -158,6 +174,31 @@ def build(args):
     if args.quantize:
         model.lm_head = Linear4bit(3, 3)
     return FSDP(model)
+""",
+    "a configuration that is kept, and taken under a condition": """\
+def build(name, low):
+    config = BitsAndBytesConfig(load_in_4bit=True)
+    if not low:
+        model = AutoModelForCausalLM.from_pretrained(name)
+    else:
+        model = AutoModelForCausalLM.from_pretrained(name, quantization_config=config)
+    return FSDP(model)
+""",
+    "a configuration that a function gives under a condition": """\
+def quantization():
+    return BitsAndBytesConfig(load_in_4bit=True)
+
+
+def build(name, low):
+    config = quantization() if low else None
+    return FSDP(AutoModelForCausalLM.from_pretrained(name, quantization_config=config))
+""",
+    "keyword arguments that are kept": """\
+def build(name, low):
+    four = {"load_in_4bit": True}
+    if low:
+        return FSDP(AutoModelForCausalLM.from_pretrained(name, **four))
+    return FSDP(AutoModelForCausalLM.from_pretrained(name))
 """,
     "kept out of the sharding": """\
 def build(net):

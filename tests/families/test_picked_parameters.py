@@ -134,3 +134,58 @@ def test_what_picks_nothing_needs_no_review(use: str) -> None:
     result, after = migrate({"example.py": FLAT + use})
     assert after["example.py"].endswith(use)
     assert all(d.outcome is Outcome.REWRITTEN for d in result.decisions)
+
+
+OWN_METHOD = """\
+import torch
+from torch import nn
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layers = nn.Sequential(nn.Linear(4, 4), nn.LayerNorm(4))
+
+    def forward(self, x):
+        return self.layers(x)
+
+    def optimizer(self):
+        decay = set()
+        for mn, m in self.named_modules():
+            for pn, p in m.named_parameters():
+                if pn.endswith("weight") and isinstance(m, nn.Linear):
+                    decay.add(f"{mn}.{pn}")
+        named = dict(self.named_parameters())
+        return torch.optim.AdamW([named[n] for n in sorted(decay)])
+
+
+"""
+
+
+def _in_its_method(made: str) -> tuple[int, str]:
+    """How many places are for review, and the file, of a method that picks by its own modules."""
+    result, after = migrate({"example.py": OWN_METHOD + made})
+    assert "fully_shard(" in after["example.py"]
+    marked = [d for d in result.decisions if d.outcome is Outcome.REVIEW]
+    return len(marked), after["example.py"]
+
+
+def test_a_method_of_the_model_that_picks_by_its_own_modules_is_marked() -> None:
+    count, after = _in_its_method("model = FSDP(Net())\noptimizer = model.optimizer()\n")
+    assert count == 1
+    assert after.index("FSDP408") < after.index("for mn, m in self.named_modules()")
+
+
+@pytest.mark.parametrize(
+    "made",
+    [
+        "model = FSDP(Net(), use_orig_params=True)\noptimizer = model.optimizer()\n",
+        "net = Net()\noptimizer = net.optimizer()\nmodel = FSDP(nn.Linear(4, 4))\n",
+        "model = FSDP(Net())\noptimizer = torch.optim.AdamW(model.parameters())\n",
+    ],
+    ids=["parameters of its own", "another model", "never called"],
+)
+def test_a_method_that_meets_no_flat_parameter_is_not(made: str) -> None:
+    count, after = _in_its_method(made)
+    assert (count, "FSDP408" in after) == (0, False)

@@ -371,7 +371,9 @@ def _leaves_callers(decorator: ast.expr) -> bool:
 
 
 def _is_of_self(node: ast.expr) -> bool:
-    match node:
-        case ast.Attribute(value=ast.Name(id="self")):
-            return True
-    return False
+    """Whether something is kept in an object, or in what that keeps: ``self.parts.model``."""
+    if not isinstance(node, ast.Attribute):
+        return False
+    while isinstance(node, ast.Attribute):
+        node = node.value
+    return isinstance(node, ast.Name) and node.id == "self"

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from fsdp_migrate.analysis.flow import access_path
 from fsdp_migrate.analysis.module import Module
 from fsdp_migrate.analysis.values import Class, External, Function, Made, Value
-from fsdp_migrate.families.modules.call_order import runs_before_sharding
+from fsdp_migrate.families.training_loop.call_order import runs_before_sharding
 from fsdp_migrate.families.wrapping.model_contents import contents
 from fsdp_migrate.families.wrapping.policy_loops import class_tuple
 from fsdp_migrate.families.wrapping.sharded_parts import sharded_parts

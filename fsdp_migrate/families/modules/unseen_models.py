@@ -15,6 +15,7 @@ from fsdp_migrate.analysis.flow import access_path
 from fsdp_migrate.analysis.module import Module
 from fsdp_migrate.analysis.tracing import configured
 from fsdp_migrate.analysis.values import Computed, Made, Unknown, Value
+from fsdp_migrate.families.training_loop.call_order import runs_before_sharding
 from fsdp_migrate.families.training_loop.later_wraps import later_wraps
 from fsdp_migrate.families.wrapping.own_names import wrapped_by_now
 from fsdp_migrate.families.wrapping.sharded_parts import sharded_parts
@@ -70,12 +71,12 @@ def _find(name: str, construct: Construct, study: Study, module: Module) -> Iter
         if not isinstance(attribute.ctx, ast.Load) or not NAMED.search(last_name(node)):
             continue
         known = model_values.models(study.values(node, module), study.tracer)
-        if known or _is_asked_about(attribute, module) or _is_wrapped_later(node, module, study):
+        if known or _is_asked_about(attribute, module):
             continue
         inside = sharded_parts(node, module, study) or wrapped_by_now(node, module, study)
         if construct != INNER and inside:
             continue  # a site already
-        if may_be_anything(node, module, study):
+        if may_be_sharded(node, module, study):
             called = module.table.parents[attribute]
             is_call = isinstance(called, ast.Call) and called.func is attribute
             place = called if is_call and isinstance(called, ast.Call) else attribute
@@ -101,8 +102,11 @@ def _is_asked_about(attribute: ast.Attribute, module: Module) -> bool:
 
 def _is_wrapped_later(node: ast.expr, module: Module, study: Study) -> bool:
     """Whether the function itself shards it further down, or gives it to one that does:
-    ``net.load_state_dict(state)``, and then ``FSDP(net)`` or ``net = wrap(net)``."""
-    return bool(later_wraps(node, module.table.statement(node), module, study))
+    ``net.load_state_dict(state)``, and then ``FSDP(net)`` or ``net = wrap(net)``. Or what leads to
+    both, for all that may shard it: ``self.load(net)``, and then ``self.wrap(net)``."""
+    if later_wraps(node, module.table.statement(node), module, study):
+        return True
+    return runs_before_sharding(node, module, study.reached_from(module), study)
 
 
 def decide_unseen(site: Site, study: Study, rule: str) -> Decision:
@@ -110,6 +114,11 @@ def decide_unseen(site: Site, study: Study, rule: str) -> Decision:
     dropped = isinstance(site.module.table.parents[site.node], ast.Expr)
     review = "" if site.construct == STATE and dropped else REVIEWS[site.construct]
     return study.rewritten(site, rule, "kept", models=models, review=review)
+
+
+def may_be_sharded(node: ast.expr, module: Module, study: Study) -> bool:
+    """Whether something may be a model, or anything else, that is sharded where it stands."""
+    return may_be_anything(node, module, study) and not _is_wrapped_later(node, module, study)
 
 
 def may_be_anything(node: ast.expr, module: Module, study: Study) -> bool:

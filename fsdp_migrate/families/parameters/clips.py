@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator
 from fsdp_migrate.analysis.flow import access_path
 from fsdp_migrate.analysis.module import Module
 from fsdp_migrate.families.parameters.listed_parameters import parameters_in
-from fsdp_migrate.families.parameters.parameter_owners import models_of_list
+from fsdp_migrate.families.parameters.parameter_owners import met_at, models_of_list
 from fsdp_migrate.families.training_loop import reductions
 from fsdp_migrate.families.wrapping import frozen_modules, tensor_parallel
 from fsdp_migrate.families.wrapping.gathered import is_gathered
@@ -75,11 +75,14 @@ def find_clips(study: Study, module: Module) -> Iterator[Site]:
         if is_gathered(call, study, module):
             continue
         owners = owners_of(given, study, module)
-        if models_of_list(given, study, module):
+        models = models_of_list(given, study, module)
+        if models:
             around = enclosing_function(module, call)
             here = [m for m, w in owners if w is module and enclosing_function(w, m) is around]
             whole = isinstance(given, ast.Call) and here == [getattr(given.func, "value", None)]
             receiver = here[0] if len(here) == len(owners) == 1 else given
+            if not met_at(receiver, models, module, study):
+                continue
             yield Site(CLIP if whole else CLIP_LIST, module, call, call, receiver)
         elif not _is_for_others(call, owners, module):
             for model, where in owners:

@@ -18,11 +18,13 @@ from fsdp_migrate.analysis.values import Class, Display, External, Function, Mad
 from fsdp_migrate.families.parameters import attributes
 from fsdp_migrate.families.wrapping import model_contents
 from fsdp_migrate.families.wrapping.one_program import can_meet
+from fsdp_migrate.fsdp1 import references
 from fsdp_migrate.fsdp1.construct import Construct
 from fsdp_migrate.fsdp1.site import Site
 from fsdp_migrate.planning.context import Study
 from fsdp_migrate.planning.model import Constructor
 from fsdp_migrate.syntax.expressions import given_arguments, names_in
+from fsdp_migrate.syntax.trees import FUNCTIONS
 
 FOUR_BIT = Construct.parse("4-bit parameters")
 SUBCLASS = Construct.parse("class of parameters")
@@ -183,17 +185,40 @@ def _is_setting(site: Site) -> bool:
 
 def _is_chosen(site: Site, study: Study) -> bool:
     """Whether a condition decides what a site makes: for a class that is derived from a 4-bit one,
-    wherever it is named to make objects of it."""
+    wherever it is named to make objects of it; for what is kept first, wherever it is taken."""
     node, module = site.node, site.module
     if isinstance(node, ast.ClassDef):
-        made = list(_made_of(node, module, study))
-        return bool(made) and all(_is_conditional(each, where) for each, where in made)
+        return _are_conditional(_made_of(node, module, study))
+    if _are_conditional(_taken(node, module, study)):
+        return True
     if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
         values = study.values(node.func, module)
         layers = {v for v in values if isinstance(v, External) and v.name in LAYERS}
         if layers and values - layers:
             return True
     return _is_conditional(node, module)
+
+
+def _are_conditional(places: Iterable[tuple[ast.AST, Module]]) -> bool:
+    found = list(places)
+    return bool(found) and all(_is_conditional(each, where) for each, where in found)
+
+
+def _taken(node: ast.AST, module: Module, study: Study) -> Iterator[tuple[ast.AST, Module]]:
+    """Where a variable of a function is read that is given what a site makes, or where a function
+    is called that gives it back."""
+    table, function = module.table, references.enclosing_function(module, node)
+    if not isinstance(function, FUNCTIONS):
+        return  # what a module keeps is read in other files as well
+    match table.parents[node]:
+        case ast.Assign(targets=[ast.Name(id=name) as kept]):
+            scope = table.within[kept].lookup(name)
+            for read in table.names_by_id.named(name):
+                if isinstance(read.ctx, ast.Load) and table.within[read].lookup(name) is scope:
+                    yield read, module
+        case ast.Return():
+            for caller in study.tracer.callers(function, module):
+                yield caller.call, caller.module
 
 
 def _made_of(cls: ast.ClassDef, module: Module, study: Study) -> Iterator[tuple[ast.AST, Module]]:

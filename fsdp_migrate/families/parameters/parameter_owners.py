@@ -22,6 +22,7 @@ from fsdp_migrate.families.parameters.own_parameters import models_of_self
 from fsdp_migrate.families.parameters.parameter_loops import METHODS
 from fsdp_migrate.families.parameters.state_tensors import Held, Step, elements_in, held_in
 from fsdp_migrate.families.training_loop import early_optimizers
+from fsdp_migrate.families.training_loop.call_order import runs_before_sharding
 from fsdp_migrate.families.training_loop.later_wraps import wrapping_constructors
 from fsdp_migrate.families.wrapping import enclosing_models
 from fsdp_migrate.families.wrapping.gathered import is_gathered
@@ -147,6 +148,12 @@ def is_apart(site: Site, study: Study) -> bool:
     """Whether settings keep the parameters of all models that a site may handle from it."""
     found = _models_of(site, study)
     return bool(found) and not met_at(site.subject, found, site.module, study)
+
+
+def is_early(site: Site, study: Study) -> bool:
+    """Whether a site has run when the models that it may handle are sharded: their parameters are
+    whole there. ``self.cast()`` above ``self.wrap()``, in a method that calls both."""
+    return runs_before_sharding(site.subject, site.module, _models_of(site, study), study)
 
 
 def _models_of(site: Site, study: Study) -> frozenset[Constructor]:

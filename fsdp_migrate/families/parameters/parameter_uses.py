@@ -53,6 +53,7 @@ from fsdp_migrate.families.parameters.parameter_numbers import REDUCED, find_num
 from fsdp_migrate.families.parameters.parameter_owners import (
     GROUPS,
     is_apart,
+    is_early,
     is_flat,
     may_be_flat,
     may_be_sharded,
@@ -83,9 +84,10 @@ def find_parameter_uses(study: Study, module: Module) -> Iterator[Site]:
     """Sites for loops over parameters, and assignments to ``.data``."""
     found: dict[ast.AST, Construct] = {}
     for site in chain(_find(study, module), find_state_uses(study, module, found)):
-        if site.node not in found and not is_apart(site, study):
-            found[site.node] = site.construct
-            yield site
+        if site.node in found or is_apart(site, study) or is_early(site, study):
+            continue
+        found[site.node] = site.construct
+        yield site
 
 
 def _find(study: Study, module: Module) -> Iterator[Site]:

@@ -38,9 +38,7 @@ def find_picked_parameters(study: Study, module: Module) -> Iterator[Site]:
         if not _picks(names_in(target), region, is_list=isinstance(whole, ast.expr)):
             continue
         model = method.value
-        if not study.traced(model, module) or is_gathered(call, study, module):
-            continue
-        if is_flat(model, module, study):
+        if is_flat(model, module, study) and not is_gathered(call, study, module):
             yield Site(PICKED, module, whole, whole, model)
 
 

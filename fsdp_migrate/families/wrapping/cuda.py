@@ -37,7 +37,7 @@ def _leads(node: ast.AST, module: Module, study: Study, passed: frozenset[ast.AS
     """Whether CUDA is named beside ``node``, or in everything that leads to its function."""
     around = _function(node, module)
     for call in _own_calls(around, module):
-        if _runs_with(call, node, module) and _says(call, module, study, MAX_CALLEES):
+        if runs_with(call, node, module) and _says(call, module, study, MAX_CALLEES):
             return True
     if around is None or isinstance(around, ast.Lambda):
         return False
@@ -120,7 +120,7 @@ def _own_calls(function: FunctionNode | None, module: Module) -> Iterator[ast.Ca
     yield from module.table.own_calls.get(scope, ())
 
 
-def _runs_with(call: ast.Call, node: ast.AST, module: Module) -> bool:
+def runs_with(call: ast.Call, node: ast.AST, module: Module) -> bool:
     """Whether a call of the same function surely runs when ``node`` does."""
     table = module.table
     shared = {node, *table.ancestors(node)}
@@ -162,6 +162,8 @@ def _decides(parent: ast.AST, child: ast.AST) -> bool:
 
 def _same_part(parent: ast.AST, child: ast.AST, shared: set[ast.AST]) -> bool:
     """Whether ``child`` stands in the block of ``parent`` in which the constructor stands."""
+    if child in shared:
+        return True
     for name in ("body", "orelse", "finalbody"):
         block = getattr(parent, name, None)
         if isinstance(block, list) and child in block:

@@ -14,26 +14,26 @@ from fsdp_migrate.planning.context import Study
 from fsdp_migrate.planning.model import Constructor
 from fsdp_migrate.syntax.trees import FUNCTIONS, LOOPS
 
-Places = dict[tuple[ast.AST, Module], list[ast.Call]]
-"""The calls that lead to something, by the function that they stand in."""
+Places = dict[tuple[ast.AST, Module], list[ast.expr]]
+"""The calls that lead to something, and itself, by the function that they stand in."""
 
 
 def runs_before_sharding(
-    call: ast.Call, module: Module, models: Iterable[Constructor], study: Study
+    place: ast.expr, module: Module, models: Iterable[Constructor], study: Study
 ) -> bool:
-    """Whether a call has run, wherever it is led to, when one of ``models`` is sharded.
+    """Whether something has run, wherever it is led to, when one of ``models`` is sharded.
 
     In every function that leads to both, the one comes first; and there is one for each model.
     """
-    here = _leading_to(call, module, study)
+    here = _leading_to(place, module, study)
     found = [_leading_to(each.call, each.module, study) for each in models]
     return bool(found) and all(_precedes(here, there) for there in found)
 
 
-def _leading_to(call: ast.Call, module: Module, study: Study) -> Places:
-    """The calls that lead to one, itself among them."""
+def _leading_to(place: ast.expr, module: Module, study: Study) -> Places:
+    """The calls that lead to a place, and the place itself."""
     found: Places = defaultdict(list)
-    waiting = [(call, module)]
+    waiting = [(place, module)]
     for each, where in waiting:
         function = enclosing_function(where, each)
         is_first = (function, where) not in found
@@ -54,8 +54,8 @@ def _precedes(first: Places, second: Places) -> bool:
     return bool(pairs) and all(_is_before(a, b, module) for a, b, module in pairs)
 
 
-def _is_before(one: ast.Call, other: ast.Call, module: Module) -> bool:
-    """Whether one call of a function has run when the other does, and not in a later turn."""
+def _is_before(one: ast.expr, other: ast.expr, module: Module) -> bool:
+    """Whether one place of a function has run when the other does, and not in a later turn."""
     table = module.table
     order = module.flow(function_scope(one, module)).order
     first, second = (order.get(table.statement(each)) for each in (one, other))
