@@ -28,6 +28,7 @@ from fsdp_migrate.analysis.values import (
     Values,
 )
 from fsdp_migrate.fsdp1 import api as fsdp1
+from fsdp_migrate.fsdp1 import whole_objects
 from fsdp_migrate.fsdp1.model_values import definitions, is_model, is_taken_for_model, models
 from fsdp_migrate.syntax.expressions import given_arguments, last_name
 from fsdp_migrate.syntax.scopes import Kind
@@ -261,6 +262,11 @@ class Ways:
         inner: Sequence[ast.expr] = ()
         if self._is_of_others(node):
             return False
+        if isinstance(node, (ast.Attribute, ast.Name)):  # one of ``*objects``
+            found = self.tracer.evaluate(node, module)
+            given = [each for v in found for each in whole_objects.collected(v, self.tracer)]
+            if any(self.hold(each, where, depth - 1, taken=True) for each, where in given):
+                return True
         match node:
             case ast.Call(func=ast.Name(id="getattr"), args=[owner, *_]):
                 taken, inner = True, [owner]
@@ -297,6 +303,8 @@ class Ways:
         owner = self.tracer.evaluate(called.value, module)
         if any(isinstance(value, Display) for value in owner):
             return [*given, called.value]
+        if whole_objects.is_whole(called.value, module, self.tracer):
+            return [*given, called.value]  # vars(self).items()
         if self.is_wanted(called.value, module):
             return []
         if not names and any(map(_is_open, owner)):  # a method of what may be a model itself
@@ -342,6 +350,9 @@ class Ways:
                 return any(self.hold(each, module, depth, taken=taken) for each in inner)
             case ast.Starred(value=each) | ast.Lambda(body=each):
                 return self.hold(each, module, depth, taken=taken)
+        inside = whole_objects.parts(node, module, self.tracer)
+        if depth > 0 and any(self.hold(e, where, depth - 1, taken=taken) for e, where in inside):
+            return True
         values = self.tracer.evaluate(node, module)
         # A function that a call gives keeps what the call was given.
         kept = isinstance(node, ast.Call) and any(
@@ -357,6 +368,9 @@ class Ways:
                 added = self.tracer.additions(value)
                 if any(self.hold(e, where, depth - 1, taken=taken) for e, where in added):
                     return True
+            given = whole_objects.collected(value, self.tracer)
+            if any(self.hold(each, where, depth - 1, taken=taken) for each, where in given):
+                return True
             if not isinstance(value, (Computed, Display, Unknown, Made)):
                 continue
             if isinstance(value.node, ast.expr):

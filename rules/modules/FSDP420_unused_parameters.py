@@ -1,6 +1,6 @@
 """Parts of a model that a step may leave out."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from packaging.version import Version
 
@@ -51,11 +51,21 @@ def decide(site: Site, study: Study) -> Decision:
     if can_fill and study.take(site, NONE, ZEROS) == ZEROS.name:
         present(plan).after += _fill(found.unused, holders, present(plan))
         return study.rewritten(site, RULE.code, ZEROS.name, models=[constructor])
-    each = (f"{u.cls.node.name}.{part}" for u in found.unused for part in u.parts[:2])
-    named = ", ".join(dict.fromkeys(each))  # classes of two files may have one name
+    named = _named(found.unused)
     owner = "the model" if by_root else "the unit that holds them"
     may_be_units = constructor.may_have("auto_wrap_policy")
     shared = ", where they share a unit with others," if may_be_units else ""
+    if all(u.never for u in found.unused):
+        return study.rewritten(
+            site,
+            RULE.code,
+            f"nothing in sight runs {named}",
+            models=[constructor],
+            review=f"parameters that nothing in sight runs ({named}){shared} had gradients of zero "
+            "in FSDP1, so that an optimizer's weight decay moved them and its state had them, and "
+            "have none now. Take them out of the model, unless old checkpoints must load, or call "
+            f"{SETTER}(True, recurse=False) of {owner}, from torch 2.13",
+        )
     return study.rewritten(
         site,
         RULE.code,
@@ -66,6 +76,11 @@ def decide(site: Site, study: Study) -> Decision:
         f"all are used in every step, call {SETTER}(True, recurse=False) of {owner}, from torch "
         "2.13",
     )
+
+
+def _named(found: Iterable[Unused]) -> str:
+    each = (f"{u.cls.node.name}.{part}" for u in found for part in u.parts[:2])
+    return ", ".join(dict.fromkeys(each))  # classes of two files may have one name
 
 
 def _fill(

@@ -1227,9 +1227,17 @@ ROWS = (
         "experts that no token may reach",
         program("conditional --kind ranks"),
     ),
+    review(
+        "7",
+        "a part that a class makes and nothing in sight runs",
+        "a marker where an optimizer may have moved it: FSDP1 gave it gradients of zero",
+        "FSDP420",
+        "a part that nothing runs",
+        "tests/training/test_unnamed_parts.py::test_weight_decay_moved_it_and_does_so_no_more",
+    ),
     unseen(
         "7",
-        "a part of a unit that never runs, or of a model from outside the project",
+        "a part of a model from outside the project that never runs",
         "silent: it is no longer decayed; verify says so",
         support("parameters_that_nothing_used_have_no_gradient"),
     ),

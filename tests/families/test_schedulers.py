@@ -82,3 +82,31 @@ def test_what_dcp_reads_for_an_unknown_optimizer_is_for_review() -> None:
     loads = [d for d in result.decisions if d.code == "FSDP305"]
     assert Outcome.REVIEW in {d.outcome for d in loads}
     assert any("make schedulers before this" in d.help for d in loads)
+
+
+@pytest.mark.parametrize(
+    ("after", "settings"),
+    [
+        (
+            "schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, 0.1, total_steps=9)",
+            ["initial_lr", "max_lr", "min_lr", "max_momentum", "base_momentum"],
+        ),
+        (
+            "from torch.optim.lr_scheduler import OneCycleLR as C\n    C(optimizer, 0.1, 9)",
+            ["initial_lr", "max_lr", "min_lr", "max_momentum", "base_momentum"],
+        ),
+        (
+            "schedule = torch.optim.swa_utils.SWALR(optimizer, swa_lr=0.1)",
+            ["initial_lr", "swa_lr"],
+        ),
+    ],
+)
+def test_what_else_a_scheduler_adds_is_given(after: str, settings: list[str]) -> None:
+    _, written = migrate({"example.py": LOAD.format(after=after)})
+    named = ", ".join(f'"{setting}"' for setting in settings)
+    loop = f"""\
+    for group in optimizer.param_groups:
+        for name in ({named}):
+            group.setdefault(name, group["lr"])
+"""
+    assert loop in written["example.py"]

@@ -101,6 +101,9 @@ def test_what_is_wrapped_once_is_not_taken_for_twice(program: str) -> None:
         "for i, layer in enumerate(net.layers):\n        net.layers[i] = sharded(layer)",
         "for name, part in net.named_children():\n        setattr(net, name, sharded(part))",
         "net.encoder = sharded(net.encoder)",
+        "for name in ('one', 'two'):\n        setattr(net, name, sharded(getattr(net, name)))",
+        "for name in NAMES:\n        setattr(net, name, FSDP(getattr(net, name)))",
+        "for name in NAMES:\n        net.set_submodule(name, FSDP(net.get_submodule(name)))",
     ],
 )
 def test_parts_in_their_places_and_the_whole_are_wrapped_once_each(parts: str) -> None:

@@ -11,6 +11,7 @@ from itertools import product
 from typing import NamedTuple
 
 from fsdp_migrate.analysis.module import Module
+from fsdp_migrate.analysis.tracing import named_tuples
 from fsdp_migrate.analysis.tracing.evaluator import Evaluator
 from fsdp_migrate.analysis.tracing.functions import class_of_method, is_static
 from fsdp_migrate.analysis.tracing.project_index import ProjectIndex
@@ -83,6 +84,7 @@ class Sequences:
         node = value.node
         display = isinstance(value, Display) and isinstance(node, (ast.Tuple, ast.List))
         known = display or (isinstance(value, Made) and value.made_by == GATHER)
+        known = known or named_tuples.elements(value, self.tracer) is not None
         if not known and not isinstance(node, (ast.arg, ast.Subscript, ast.BinOp)):
             return None
         result: list[Value] = []
@@ -111,6 +113,9 @@ class Sequences:
 
     def _of(self, value: Value, known: Known) -> list[Sequence]:
         node, module, frame = value.node, value.module, value.frame
+        named = named_tuples.elements(value, self.tracer)
+        if named is not None:  # its fields may have defaults
+            return [Sequence(tuple(Element(e, module, frame) for e in named), is_open=True)]
         match node:
             case ast.Tuple(elts=given) if isinstance(value, Display):
                 return self.spread(given, module, frame, known)

@@ -25,8 +25,8 @@ from fsdp_migrate.syntax.kinds import present
 def know_settings_of_schedulers(
     held: held_optimizers.Held, optimizer: ast.expr, site: Site, study: Study, proposal: Proposal
 ) -> str:
-    """Give the groups ``initial_lr``, which a scheduler adds: torch loads the settings that the
-    optimizer has. Others are an error, or with broadcast_from_rank0 missing on all other ranks.
+    """Give the groups ``initial_lr``, and what else a scheduler adds: torch loads the settings that
+    the optimizer has. Others are an error, or with broadcast_from_rank0 missing on all other ranks.
 
     Returns:
         What is to be judged where that is not known: DCP refuses a file without the setting.
@@ -39,7 +39,13 @@ def know_settings_of_schedulers(
     if reads and scheduled is None:
         return "make schedulers before this: initial_lr is read only where the optimizer has it"
     group = proposal.fresh(site.module, site.node, "group", loop=True)
+    others = schedulers.settings_beside(study)
     loop = 'for {g} in {o}.param_groups:\n    {g}.setdefault("initial_lr", {g}["lr"])'
+    if others:
+        named = ", ".join(f'"{name}"' for name in ("initial_lr", *others))
+        name = proposal.fresh(site.module, site.node, "name", loop=True)
+        set_all = f'for {name} in ({named}):\n        {{g}}.setdefault({name}, {{g}}["lr"])'
+        loop = f"for {{g}} in {{o}}.param_groups:\n    {set_all}"
     read = next(iter(reads), site.statement)  # what is read is what the optimizer has by then
     block = site.module.table.parents[site.statement]
     around = (read, *site.module.table.ancestors(read))

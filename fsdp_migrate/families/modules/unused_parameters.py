@@ -7,7 +7,7 @@ used: where sizes agree, gradients of unlike parameters are averaged, without an
 (pytorch/pytorch#158719).
 
 A part counts where its ``forward`` runs it under a condition on what ``forward`` is given, or picks
-it by that. Conditions on settings are the same in every step.
+it by that, and where nothing ever names it. Conditions on settings are the same in every step.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from dataclasses import dataclass
 
 from fsdp_migrate.analysis.values import Class, Made
 from fsdp_migrate.families.modules.conditional_parts import ConditionalParts
+from fsdp_migrate.families.modules.unnamed_parts import unnamed
 from fsdp_migrate.families.wrapping import model_contents
 from fsdp_migrate.fsdp1.construct import Construct
 from fsdp_migrate.fsdp1.site import Site
@@ -29,10 +30,11 @@ CONSTRUCT = Construct.parse("unused part")
 
 @dataclass(frozen=True)
 class Unused:
-    """Parts of a class that its forward may leave out."""
+    """Parts of a class that its forward may leave out, or those that it never runs."""
 
     cls: Class
     parts: tuple[str, ...]
+    never: bool = False
 
 
 @dataclass(frozen=True, eq=False)
@@ -86,6 +88,9 @@ def read_unused(constructor: Constructor, study: Study) -> list[Unused]:
         parts = reader.unused(cls)
         if parts:
             found.append(Unused(cls, tuple(parts)))
+        never = unnamed(cls, reader, study)
+        if never:
+            found.append(Unused(cls, tuple(never), never=True))
     return found
 
 

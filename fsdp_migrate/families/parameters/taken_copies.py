@@ -21,12 +21,12 @@ from fsdp_migrate.families.parameters.parameter_loops import AROUND, METHODS, lo
 from fsdp_migrate.families.parameters.parameter_owners import sharded
 from fsdp_migrate.families.parameters.writes import LATE
 from fsdp_migrate.families.training_loop import applied_functions, reductions
+from fsdp_migrate.families.training_loop.before_backward import stands_before_backward
 from fsdp_migrate.families.training_loop.early_optimizers import is_optimizer_name
 from fsdp_migrate.families.training_loop.gathered_roots import (
     may_be_evaluated,
     may_stay_gathered,
     resharded_first,
-    stands_before_backward,
 )
 from fsdp_migrate.families.training_loop.training_before import (
     just_trained,

@@ -20,7 +20,6 @@ from fsdp_migrate.families.training_loop.early_optimizers import trained_models
 from fsdp_migrate.families.training_loop.model_runs import NOTHING, RUNNING, Runs, is_quiet
 from fsdp_migrate.families.wrapping import strategies
 from fsdp_migrate.families.wrapping.entry_methods import entries
-from fsdp_migrate.fsdp1.references import enclosing_function
 from fsdp_migrate.fsdp1.site import Site
 from fsdp_migrate.planning.context import Study
 from fsdp_migrate.planning.edits import Code, code
@@ -100,27 +99,6 @@ def may_stay_gathered(models: frozenset[Constructor], study: Study) -> bool:
     if not all(backward_follows(run.call, run.module, study) for run in runs_of(models, study)):
         return True
     return _is_evaluated(models, study)
-
-
-def stands_before_backward(
-    node: ast.AST, models: frozenset[Constructor], study: Study, module: Module
-) -> bool:
-    """Whether a forward of a model stands in front of a node in its function, and the backward
-    behind it: the root's parameters are whole there."""
-    function = enclosing_function(module, node)
-
-    def here(calls: Iterable[ast.Call]) -> list[int]:
-        return [c.lineno for c in calls if enclosing_function(module, c) is function]
-
-    line = module.table.statement(node).lineno
-    runs = here(r.call for r in runs_of(models, study) if r.module is module)
-    forward = max((each for each in runs if each < line), default=None)
-    backwards = here(module.table.calls_by_name.named("backward"))
-    return (
-        forward is not None
-        and not any(forward <= each < line for each in backwards)
-        and any(each > line for each in backwards)
-    )
 
 
 def _runs_without_gradients(models: frozenset[Constructor], study: Study) -> bool:

@@ -11,6 +11,21 @@ from fsdp_migrate.planning.context import Study
 
 TORCHS = "torch.optim.lr_scheduler."
 WORD = "chedule"  # transformers.get_scheduler, diffusers.optimization.get_cosine_schedule...
+# What some schedulers add to an optimizer's groups beside ``initial_lr``.
+ADDED = {
+    "OneCycleLR": ("max_lr", "min_lr", "max_momentum", "base_momentum"),
+    "SWALR": ("swa_lr",),
+}
+
+
+def settings_beside(study: Study) -> list[str]:
+    """What the schedulers of a project may add to groups beside ``initial_lr``."""
+    return [
+        setting
+        for scheduler, settings in ADDED.items()
+        if study.project.mentions(scheduler)
+        for setting in settings
+    ]
 
 
 def is_scheduled(optimizer: ast.expr, module: Module, study: Study) -> bool | None:
@@ -43,9 +58,9 @@ def _unknown(values: Values) -> bool:
 def _speaks_of_schedulers(study: Study) -> bool:
     """Whether some file may make a scheduler of torch's, or of a library that makes one."""
     modules = study.project.modules
-    return any(m.mentions("lr_scheduler", "LRScheduler", "initial_lr") for m in modules) or any(
-        True for _ in _libraries_functions(study)
-    )
+    return any(
+        m.mentions("lr_scheduler", "LRScheduler", "initial_lr", "SWALR") for m in modules
+    ) or any(True for _ in _libraries_functions(study))
 
 
 def _libraries_functions(study: Study) -> Iterator[str]:
@@ -63,7 +78,7 @@ def _scheduler_calls(study: Study) -> list[tuple[ast.Call, Module]]:
     return [
         (call, module)
         for module in study.project.modules
-        if module.mentions("lr_scheduler", "LRScheduler", WORD)
+        if module.mentions("lr_scheduler", "LRScheduler", "SWALR", WORD)
         for call in module.table.calls
         if (call.args or call.keywords) and is_scheduler(call, module, study)
     ]
@@ -72,4 +87,6 @@ def _scheduler_calls(study: Study) -> list[tuple[ast.Call, Module]]:
 def is_scheduler(call: ast.Call, module: Module, study: Study) -> bool:
     if WORD in ast.unparse(call.func):
         return True
-    return any(WORD in name for name in study.external(call.func, module))
+    return any(
+        WORD in name or name.endswith(".SWALR") for name in study.external(call.func, module)
+    )

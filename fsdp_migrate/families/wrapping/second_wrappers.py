@@ -18,6 +18,7 @@ from fsdp_migrate.planning.context import Study
 from fsdp_migrate.planning.edits import code
 from fsdp_migrate.planning.model import Constructor, Decision
 from fsdp_migrate.planning.prose import sentences
+from fsdp_migrate.syntax.expressions import last_name
 from fsdp_migrate.syntax.scopes import Kind
 from fsdp_migrate.syntax.trees import block_of
 
@@ -193,8 +194,11 @@ def doubt(constructor: Constructor, study: Study) -> str:
 
 def _is_handed(node: ast.expr, module: Module, study: Study, depth: int) -> bool:
     """Whether a name, or the result of a call, may be a model. What an attribute or an item is,
-    others may set: ``layers[i] = shard(layers[i])`` wraps each once."""
+    others may set: ``layers[i] = shard(layers[i])`` wraps each once, and so does
+    ``setattr(self, name, FSDP(getattr(self, name)))``."""
     match node:
+        case ast.Call(func=called) if last_name(called) in {"getattr", "get_submodule"}:
+            return False
         case ast.Call():
             return bool(study.models(node, module))
         case ast.IfExp(body=one, orelse=other):
