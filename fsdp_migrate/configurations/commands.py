@@ -45,7 +45,9 @@ _OPTIONS = {
 _MAY_HAVE = re.compile(r"accelerate|FSDP_|--fsdp|fsdp_config|strategy=|trainer\.strategy")
 _NAMED = re.compile(r"(?:--|\+*)trainer\.(\w+)(?:=|$)")
 _OF_TRAINER = re.compile(r"(?:--|\+*)trainer\.(strategy|devices|num_nodes|precision)(=|$)")
-_OVERRIDE = re.compile(r"[+~]{0,2}((?:\w+\.)+(?:strategy|fsdp_config\.[\w.]+))=")
+_OVERRIDE = re.compile(
+    r"[+~]{0,2}((?:\w+\.)+(?:strategy|fsdp_config\.[\w.]+)|critic\.fsdp\.[\w.]+|engine\.[\w.]+)="
+)
 _IN_TEXT = re.compile(
     r"--(?:use_fsdp|fsdp_(?:version|sharding_strategy|auto_wrap_policy|backward_prefetch"
     r"|offload_params|transformer_layer_cls_to_wrap|state_dict_type|use_orig_params|sync_module_states))\b"
