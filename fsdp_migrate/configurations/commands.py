@@ -42,7 +42,9 @@ _OPTIONS = {
     "full_shard", "shard_grad_op", "no_shard", "hybrid_shard", "hybrid_shard_zero2", "auto_wrap",
     "offload",
 }  # fmt: skip
-_MAY_HAVE = re.compile(r"accelerate|FSDP_|--fsdp|fsdp_config|strategy=|trainer\.strategy")
+_MAY_HAVE = re.compile(
+    r"accelerate|FSDP_|--fsdp|fsdp_config|strategy=|trainer\.strategy|(?:critic\.fsdp|engine)\.\w"
+)
 _NAMED = re.compile(r"(?:--|\+*)trainer\.(\w+)(?:=|$)")
 _OF_TRAINER = re.compile(r"(?:--|\+*)trainer\.(strategy|devices|num_nodes|precision)(=|$)")
 _OVERRIDE = re.compile(

@@ -305,6 +305,32 @@ def test_each_key_of_verl_under_each_role(role: str, block: str, key: str) -> No
     assert running.outcome(changes) == "review"
 
 
+def test_verls_own_defaults_keep_the_keys_that_overrides_need() -> None:
+    """hydra stops at an override of a key that is not there."""
+    block = {"engine.strategy": "fsdp", "engine.forward_prefetch": False}
+    before = settings(**block, **{"engine._target_": "verl.workers.config.FSDPEngineConfig"})
+    expected = {**{s.name: s.value for s in before.values()}, "engine.strategy": "fsdp2"}
+    assert made(before, verl.migrate(before)) == expected
+
+
+def test_both_places_of_verls_critic_are_read() -> None:
+    names = [f"{block}.forward_prefetch" for block in verl.ROLES["critic"]]
+    before = settings(**{"critic.strategy": "fsdp"}, **dict.fromkeys(names, True))
+    assert made(before, verl.migrate(before)) == {"critic.strategy": "fsdp2"}
+
+
+@pytest.mark.parametrize(("version", "said"), [(1, False), (2, True)])
+def test_a_release_without_version_2_is_said_to_train_fsdp1_where_2_is_written(
+    version: int, *, said: bool
+) -> None:
+    given = settings(
+        distributed_type="FSDP", fsdp_version=version, fsdp_sharding_strategy="SHARD_GRAD_OP"
+    )
+    [change] = accelerate.migrate(given, (0, 34))
+    assert ("trains FSDP1" in change.message) == said
+    assert "1.6" in change.help
+
+
 def test_verls_reference_follows_the_actor() -> None:
     name = "actor_rollout_ref.ref.strategy"
     follows = Setting(

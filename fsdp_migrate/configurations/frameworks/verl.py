@@ -27,6 +27,7 @@ OF_ENGINE = frozenset({"fsdp_size", "offload_policy", "reshard_after_forward", "
 
 ACTOR, REFERENCE = "actor_rollout_ref.actor", "actor_rollout_ref.ref"
 DEAD = ("forward_prefetch", "use_orig_params")
+SCHEMA = "_target_"  # of a file that has the defaults of a role
 FILES = (
     "checkpoints that were written before are files of FSDP1's flat parameters, one a rank, which "
     "fsdp2 does not load: merge them to a Hugging Face model first (python -m verl.model_merger)"
@@ -63,7 +64,7 @@ def _role(settings: Settings, role: str) -> list[Change]:
 def _unsaid(settings: Settings, role: str) -> list[Change]:
     """A role with settings of FSDP, and none that says which: the default is ``fsdp``."""
     roles = (role, REFERENCE) if role == ACTOR else (role,)  # the reference follows the actor
-    given = [key for each in roles for key in _of(settings, each)]
+    given = [key for each in roles for key, _ in _of(settings, each)]
     if role == "engine":
         given = [key for key in given if key in OF_ENGINE or key.startswith("wrap_policy.")]
     if role in {REFERENCE, "model"} or not given:
@@ -76,20 +77,22 @@ def _unsaid(settings: Settings, role: str) -> list[Change]:
     return [review(message, "", (name, "fsdp2")), *_block(settings, role)]
 
 
-def _of(settings: Settings, role: str) -> dict[str, Setting]:
-    """The settings of a role by their names in its block."""
-    return {
-        name.removeprefix(f"{block}."): setting
+def _of(settings: Settings, role: str) -> list[tuple[str, Setting]]:
+    """The settings of a role, each with its name in its block."""
+    return [
+        (name.removeprefix(f"{block}."), setting)
         for block in ROLES[role]
         for name, setting in settings.items()
         if name.startswith(f"{block}.") and name != f"{role}.strategy"
-    }
+    ]
 
 
 def _block(settings: Settings, role: str) -> list[Change]:
     """The role's settings: what FSDP1 alone has, and what must be said for FSDP2."""
     changes: list[Change] = []
-    for key, setting in _of(settings, role).items():
+    for key, setting in _of(settings, role):
+        if key in DEAD and setting.name.removesuffix(key) + SCHEMA in settings:
+            continue  # hydra refuses to override what is not there, and nothing else reads it
         if key in DEAD:
             changes.append(rewritten("verl gives it to FSDP1 alone", setting.name))
         elif key == "wrap_policy.min_num_params" and (whole(setting.value) or 0) > 0:
