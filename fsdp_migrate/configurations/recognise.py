@@ -11,6 +11,7 @@ from fsdp_migrate.configurations.formats import json_, yaml
 from fsdp_migrate.configurations.formats.text import Span
 from fsdp_migrate.configurations.formats.tree import Mapping, Node, Scalar, mappings
 from fsdp_migrate.configurations.formats.tree import Sequence as ListNode
+from fsdp_migrate.configurations.frameworks.axolotl import FINAL, OUTER
 from fsdp_migrate.configurations.frameworks.mindspeed import FSDP1, WRAPPED
 from fsdp_migrate.configurations.frameworks.verl import OF_ENGINE
 from fsdp_migrate.configurations.known_keys import (
@@ -157,7 +158,7 @@ def _with_section(code: str, mapping: Mapping, made: _Made) -> Entries:
     block = made(code, mapping, _head(mapping, SECTION, "fsdp"))
     block.sections = (SECTION,)
     own = {"fsdp", "fsdp_version"} if code == AXOLOTL else {"fsdp"}
-    block.take(mapping, str)
+    block.take(mapping, lambda key: OUTER if (code, key) == (AXOLOTL, FINAL) else key)
     block.settings.pop(SECTION, None)  # a path, or an alias
     block.section_of = lambda name: "" if name in own or name in _top(block) else SECTION
     block.key_of = lambda name: name.removeprefix(f"{SECTION}.")

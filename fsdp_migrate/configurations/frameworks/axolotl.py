@@ -46,6 +46,9 @@ KEPT = (
 )
 """Keys that lose their prefix."""
 
+FINAL = "fsdp_final_state_dict_type"
+OUTER = f"file.{FINAL}"  # the name of one that stands beside ``fsdp_config``, as it once did
+
 DEAD = (
     "backward_prefetch",
     "backward_prefetch_policy",
@@ -87,6 +90,7 @@ def migrate(settings: Settings) -> list[Change]:
         *_refused(settings, now or 1),
         *_weights(settings, now or 1),
         *loading,
+        *_outer(settings, now or 1),
         *_plain(settings, {change.old for change in loading}),
         *_buffers(settings, now or 1),
     ]
@@ -187,7 +191,8 @@ def _refused(settings: Settings, now: int) -> list[Change]:
         if now != 2 and text(settings[name]) == "SIZE_BASED_WRAP":
             help = TO_CLASSES.format("", "auto_wrap_policy: TRANSFORMER_BASED_WRAP")
             changes.append(left(BY_SIZE, name, help=help))
-    for name in _names(settings, "state_dict_type", "final_state_dict_type"):
+    kinds = _names(settings, "state_dict_type", "final_state_dict_type")
+    for name in [*kinds, *((OUTER,) if OUTER in settings else ())]:
         if text(settings[name]) == "LOCAL_STATE_DICT":
             message = "FSDP2 has no local state dict"
             changes.append(left(message, name, help="FULL_STATE_DICT or SHARDED_STATE_DICT"))
@@ -227,6 +232,17 @@ def _loading(settings: Settings, now: int) -> list[Change]:
     message = "version 2 stops at it with load_in_4bit: every rank loads the model"
     help = "each needs the memory of the host for it"
     return [review(message, names[0], ("cpu_ram_efficient_loading", False), help)]
+
+
+def _outer(settings: Settings, now: int) -> list[Change]:
+    """The kind of the last checkpoint as a key of the file, which newer releases do not read."""
+    setting, key = settings.get(OUTER), FINAL.removeprefix("fsdp_")
+    if now == 2 or setting is None or setting.unknown or _names(settings, key):
+        return []
+    return [
+        rewritten("fsdp_config says it", OUTER),
+        rewritten("from the key of the file", "", (key, setting.value)),
+    ]
 
 
 def _plain(settings: Settings, written: Collection[str]) -> list[Change]:
