@@ -303,6 +303,16 @@ class _Answer:
             read=Path,
         ),
     ] = None
+    fsdp2_config: Annotated[
+        Path | None,
+        option(
+            "--fsdp2-config",
+            metavar="FILE",
+            help="write the original's units as MindSpeed-MM's FSDP2 reads them; a file that is "
+            "there is held against them",
+            read=Path,
+        ),
+    ] = None
     strict_cost: Annotated[
         bool,
         option(

@@ -64,6 +64,8 @@ def verify(asked: Verify) -> int:
             saved = json.dumps(report.observed.to_dict(), indent=2) + "\n"
             if not _written(asked.observed, saved):
                 return BAD
+        if asked.fsdp2_config is not None and not _configured(asked.fsdp2_config, report):
+            return BAD
     if report.exit_code == GOOD and "notes" in shown:
         console.note("note: exit code 1, for rules of the project's own were not loaded")
         return SEE
@@ -90,8 +92,9 @@ def _formats(asked: Verify) -> list[tuple[str, Path | None]]:
         if not path.absolute().parent.is_dir():
             raise ConfigError(f"--output {path}: {path.parent} is not a directory")
         found.append((name, path))
-    if asked.observed is not None and not asked.observed.absolute().parent.is_dir():
-        raise ConfigError(f"--observed {asked.observed}: its folder is not a directory")
+    for option, file in (("--observed", asked.observed), ("--fsdp2-config", asked.fsdp2_config)):
+        if file is not None and not file.absolute().parent.is_dir():
+            raise ConfigError(f"{option} {file}: its folder is not a directory")
     return found
 
 
@@ -145,6 +148,21 @@ def _verify(plan: Plan, shown: dict[str, Any], *, strict_cost: bool) -> Report:
         notes = (*notes, f"which sites the original has could not be studied: {error}")
     notes = (*report.notes, *notes)
     return dataclasses.replace(report, **{**shown, "notes": notes}, strict_cost=strict_cost)
+
+
+def _configured(path: Path, report: Report) -> bool:
+    """Whether MindSpeed-MM's file was written, or one that is there says what the original did."""
+    from fsdp_migrate.cli import mindspeed
+
+    try:
+        if not path.exists():
+            return _written(path, mindspeed.document(report.observed))
+        mindspeed.check(path.read_text(encoding="utf-8"), report.observed)
+    except (InputError, OSError, UnicodeDecodeError) as error:
+        console.problem(f"{path}: {error}")
+        return False
+    console.note(f"{path} makes the units that the original has")
+    return True
 
 
 def _written(path: Path, text: str) -> bool:

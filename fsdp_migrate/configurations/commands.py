@@ -42,10 +42,14 @@ _OPTIONS = {
     "full_shard", "shard_grad_op", "no_shard", "hybrid_shard", "hybrid_shard_zero2", "auto_wrap",
     "offload",
 }  # fmt: skip
-_MAY_HAVE = re.compile(r"accelerate|FSDP_|--fsdp|fsdp_config|strategy=|trainer\.strategy")
+_MAY_HAVE = re.compile(
+    r"accelerate|FSDP_|--fsdp|fsdp_config|strategy=|trainer\.strategy|(?:critic\.fsdp|engine)\.\w"
+)
 _NAMED = re.compile(r"(?:--|\+*)trainer\.(\w+)(?:=|$)")
 _OF_TRAINER = re.compile(r"(?:--|\+*)trainer\.(strategy|devices|num_nodes|precision)(=|$)")
-_OVERRIDE = re.compile(r"[+~]{0,2}((?:\w+\.)+(?:strategy|fsdp_config\.[\w.]+))=")
+_OVERRIDE = re.compile(
+    r"[+~]{0,2}((?:\w+\.)+(?:strategy|fsdp_config\.[\w.]+)|critic\.fsdp\.[\w.]+|engine\.[\w.]+)="
+)
 _IN_TEXT = re.compile(
     r"--(?:use_fsdp|fsdp_(?:version|sharding_strategy|auto_wrap_policy|backward_prefetch"
     r"|offload_params|transformer_layer_cls_to_wrap|state_dict_type|use_orig_params|sync_module_states))\b"

@@ -11,6 +11,18 @@ from fsdp_migrate.configurations.formats import json_, yaml
 from fsdp_migrate.configurations.formats.text import Span
 from fsdp_migrate.configurations.formats.tree import Mapping, Node, Scalar, mappings
 from fsdp_migrate.configurations.formats.tree import Sequence as ListNode
+from fsdp_migrate.configurations.frameworks.axolotl import FINAL, OUTER
+from fsdp_migrate.configurations.frameworks.mindspeed import FSDP1, WRAPPED
+from fsdp_migrate.configurations.frameworks.verl import OF_ENGINE
+from fsdp_migrate.configurations.known_keys import (
+    BESIDE_ACCELERATE,
+    BESIDE_AXOLOTL,
+    BESIDE_COMPOSER,
+    BESIDE_TRANSFORMERS,
+    COMPOSERS_KEYS,
+    KEYS,
+    OPTIONS,
+)
 from fsdp_migrate.configurations.settings import Setting
 from fsdp_migrate.configurations.variables import (
     OF_ACCELERATE,
@@ -20,7 +32,7 @@ from fsdp_migrate.configurations.variables import (
 )
 
 ACCELERATE, TRANSFORMERS, AXOLOTL, VERL = "FSDP510", "FSDP520", "FSDP540", "FSDP550"
-LIGHTNING, COMPOSER = "FSDP530", "FSDP560"
+LIGHTNING, COMPOSER, MINDSPEED = "FSDP530", "FSDP560", "FSDP570"
 SECTION = "fsdp_config"
 MESH = "parallelism_config"
 LOOKS = re.compile(
@@ -29,46 +41,10 @@ LOOKS = re.compile(
     rb"|fsdp_(?:auto_wrap|transformer|sharding|backward|state|offload"
     rb"|use_orig|min_num|forward|sync|cpu_ram|activation|limit|xla|version)"
     rb"|--(?:use_)?fsdp\b|strategy=fsdp|accelerate_use_fsdp|\bfsdpstrategy\b"
+    rb"|\b(?:use_fsdp1|sub_modules_to_wrap)[\"']?\s*:"
 )
 """What a file has, as text, that may hold such a mapping."""
 
-# Words that only files of one framework have beside ``fsdp_config``.
-_OF_ACCELERATE = {
-    "compute_environment", "distributed_type", "machine_rank", "main_training_function",
-    "num_machines", "downcast_bf16", "main_process_port", "use_cpu",
-}  # fmt: skip
-_OF_AXOLOTL = {
-    "base_model", "sequence_len", "micro_batch_size", "num_epochs", "val_set_size", "adapter",
-    "dataset_prepared_path", "sample_packing", "datasets", "load_in_4bit", "flash_attention",
-}  # fmt: skip
-_OF_TRANSFORMERS = {
-    "output_dir", "per_device_train_batch_size", "learning_rate", "num_train_epochs",
-    "gradient_accumulation_steps", "gradient_checkpointing", "lr_scheduler_type", "save_strategy",
-    "model_name_or_path", "logging_steps", "save_steps", "max_steps", "warmup_ratio",
-}  # fmt: skip
-_OF_COMPOSER = {
-    "max_duration", "train_loader", "eval_loader", "device_train_microbatch_size",
-    "device_train_grad_accum", "global_train_batch_size", "device_eval_batch_size",
-    "eval_interval", "eval_subset_num_batches", "save_interval", "console_log_interval",
-    "algorithms",
-}  # fmt: skip
-_COMPOSERS_KEYS = {
-    "activation_checkpointing_reentrant", "activation_cpu_offload", "load_monolith_rank0_only",
-    "data_parallel_shard_degree", "data_parallel_replicate_degree", "keep_low_precision_grads",
-    "load_planner", "save_planner",
-}  # fmt: skip
-_OPTIONS = {
-    "full_shard", "shard_grad_op", "no_shard", "hybrid_shard", "hybrid_shard_zero2", "auto_wrap",
-    "offload",
-}  # fmt: skip
-_KEYS = {
-    "version", "auto_wrap_policy", "transformer_layer_cls_to_wrap", "min_num_params", "xla",
-    "backward_prefetch", "backward_prefetch_policy", "forward_prefetch", "limit_all_gathers",
-    "use_orig_params", "sync_module_states", "cpu_ram_efficient_loading", "state_dict_type",
-    "activation_checkpointing", "reshard_after_forward", "xla_fsdp_settings", "offload_params",
-    "xla_fsdp_grad_ckpt", "sharding_strategy", "cpu_offload", "ignored_modules",
-    "xla_fsdp_v2",
-}  # fmt: skip
 _ROLES = {"actor", "ref", "critic", "reward_model", "model", "engine", "teacher", "student"}
 _STRATEGIES = {"fsdp", "fsdp2"}
 
@@ -113,6 +89,10 @@ def _blocks(
                 continue
         elif not path and _is_section(keys, file):
             yield _section_alone(mapping, made)
+        if FSDP1 in keys and path[-1:] == ("patch",):
+            yield _mindspeed_patch(mapping, made)
+        elif WRAPPED in keys and not path:
+            yield _mindspeed(mapping, made)
         if "strategy" in keys and _is_lightnings(path, mapping, keys):
             yield _lightning(mapping, made)
         elif "strategy" in keys and _is_role(_role_of(path, file), mapping, keys):
@@ -126,19 +106,19 @@ _Made = Callable[[str, Mapping, Span], Entries]
 
 
 def _known_keys(mapping: Mapping, keys: set[str], made: _Made) -> Entries | None:
-    if SECTION in keys and keys & _OF_ACCELERATE:
+    if SECTION in keys and keys & BESIDE_ACCELERATE:
         return _accelerate(mapping, made)
     section = mapping.below(SECTION)
     inner = {pair.key for pair in section.pairs} if section is not None else set()
     if any(key.startswith("_") for key in inner):
         return None  # hydra calls something of the project's own with it
-    if len(keys & _OF_AXOLOTL) > 1 and "base_model" in keys:
+    if len(keys & BESIDE_AXOLOTL) > 1 and "base_model" in keys:
         return _with_section(AXOLOTL, mapping, made)
-    words = len(keys & _OF_COMPOSER) + len(inner & _COMPOSERS_KEYS)
+    words = len(keys & BESIDE_COMPOSER) + len(inner & COMPOSERS_KEYS)
     if SECTION in keys and (words > 1 or _is_composers(mapping)):
         return _composer(mapping, made)
-    known = bool(inner) and {key.removeprefix("fsdp_") for key in inner} <= _KEYS
-    if _has_options(mapping) or (known and keys & _OF_TRANSFORMERS):
+    known = bool(inner) and {key.removeprefix("fsdp_") for key in inner} <= KEYS
+    if _has_options(mapping) or (known and keys & BESIDE_TRANSFORMERS):
         return _with_section(TRANSFORMERS, mapping, made)
     return None
 
@@ -178,7 +158,7 @@ def _with_section(code: str, mapping: Mapping, made: _Made) -> Entries:
     block = made(code, mapping, _head(mapping, SECTION, "fsdp"))
     block.sections = (SECTION,)
     own = {"fsdp", "fsdp_version"} if code == AXOLOTL else {"fsdp"}
-    block.take(mapping, str)
+    block.take(mapping, lambda key: OUTER if (code, key) == (AXOLOTL, FINAL) else key)
     block.settings.pop(SECTION, None)  # a path, or an alias
     block.section_of = lambda name: "" if name in own or name in _top(block) else SECTION
     block.key_of = lambda name: name.removeprefix(f"{SECTION}.")
@@ -242,7 +222,7 @@ def _take_section(
 def _is_section(keys: set[str], file: File) -> bool:
     """Whether a file is what transformers takes as ``fsdp_config``: its keys or its name say so."""
     bare = {key.removeprefix("fsdp_") for key in keys}
-    return bool(bare & _KEYS) and bare <= _KEYS and (bare != keys or is_called_fsdp(file))
+    return bool(bare & KEYS) and bare <= KEYS and (bare != keys or is_called_fsdp(file))
 
 
 def is_called_fsdp(file: File) -> bool:
@@ -275,7 +255,7 @@ def _has_options(mapping: Mapping) -> bool:
         if isinstance(node, Scalar) and isinstance(node.value, str)
         for word in node.value.split()
     }
-    return bool(words) and words <= _OPTIONS
+    return bool(words) and words <= OPTIONS
 
 
 _ENVIRONMENTS = frozenset({"env", "envs", "environment"})
@@ -323,6 +303,8 @@ def _is_role(path: tuple[str, ...], mapping: Mapping, keys: set[str]) -> bool:
     pair = mapping.get("strategy")
     assert pair is not None
     known = isinstance(pair.value, Scalar) and pair.value.value in _STRATEGIES
+    if path[-1:] == ("engine",):
+        return known and bool(keys & OF_ENGINE)
     return known and (SECTION in keys or (bool(path) and path[-1] in _ROLES))
 
 
@@ -366,6 +348,24 @@ def _lightning(mapping: Mapping, made: _Made) -> Entries:
     return block
 
 
+def _mindspeed(mapping: Mapping, made: _Made) -> Entries:
+    """The file that MindSpeed-MM's FSDP2 reads."""
+    block = made(MINDSPEED, mapping, _head(mapping, WRAPPED))
+    block.take(mapping, str)
+    return block
+
+
+def _mindspeed_patch(mapping: Mapping, made: _Made) -> Entries:
+    """What asks for MindSpeed-MM's FSDP1 in the file of a model."""
+    block = made(MINDSPEED, mapping, _head(mapping, FSDP1))
+    section = mapping.below(FSDP1)
+    if section is not None:
+        block.take(section, lambda key: f"{FSDP1}.{key}")
+    block.settings = {FSDP1: Setting(FSDP1, True), **block.settings}
+    block.spans[FSDP1] = block.head
+    return block
+
+
 def _roles(roles: Sequence[tuple[tuple[str, ...], Mapping]], made: _Made) -> Entries:
     """verl: all workers of a file are one run."""
     first = roles[0][1]
@@ -373,7 +373,10 @@ def _roles(roles: Sequence[tuple[tuple[str, ...], Mapping]], made: _Made) -> Ent
     block.key_of = lambda name: name.rpartition(".")[2]
     block.section_of = lambda name: name.rpartition(".")[0]
     for path, mapping in roles:
-        _take_below(block, path, mapping, only="strategy")
+        _take_below(block, path, mapping, only="" if path[-1:] == ("engine",) else "strategy")
+        of_critic = mapping.below("fsdp") if path[-1:] == ("critic",) else None
+        for below, inner in mappings(of_critic, (*path, "fsdp")) if of_critic else ():
+            _take_below(block, below, inner)
         for above, outer in ((path, mapping), ((*path, "model"), mapping.below("model"))):
             section = outer.below(SECTION) if outer is not None else None
             for below, inner in mappings(section, (*above, SECTION)) if section else ():

@@ -25,6 +25,7 @@ FRAMEWORKS = {
     "FSDP540": "axolotl",
     "FSDP550": "verl",
     "FSDP560": "composer",
+    "FSDP570": "mindspeed",
 }
 
 

@@ -202,9 +202,10 @@ def test_axolotls_list_becomes_keys() -> None:
         ({**AXOLOTL, "optimizer": "adamw_bnb_8bit"}, "left"),
         ({**AXOLOTL, "optimizer": "paged_adamw_8bit"}, "left"),
         ({**AXOLOTL, "optimizer": "adamw_torch"}, "rewritten"),
+        ({**AXOLOTL, "load_in_4bit": True}, "review"),
         ({**AXOLOTL, "rl": "dpo", "load_in_4bit": True}, "left"),
         ({**AXOLOTL, "rl": "dpo", "load_in_4bit": False}, "rewritten"),
-        ({**AXOLOTL, "rl": "grpo", "load_in_4bit": True}, "rewritten"),
+        ({**AXOLOTL, "rl": "grpo", "load_in_8bit": True}, "rewritten"),
         ({**AXOLOTL, "fsdp": ("shard_grad_op",)}, "left"),
         ({**AXOLOTL, "fsdp_version": 1, "fsdp_config.fsdp_version": 2}, "left"),
         ({**AXOLOTL, "fsdp_auto_wrap_policy": "SIZE_BASED_WRAP"}, "left"),
@@ -253,6 +254,10 @@ def test_every_role_of_verl_goes() -> None:
         ({"actor_rollout_ref.actor.strategy": "megatron", "critic.strategy": "megatron"}, ""),
         ({"model.strategy": "fsdp"}, "review"),
         ({"model.fsdp_config.param_offload": True}, ""),  # supervised: fsdp2 is the default
+        ({"engine.fsdp_size": 8}, "review"),  # supervised, since 0.9: fsdp is
+        ({"engine.param_offload": True}, ""),  # of any engine
+        ({"engine.strategy": "megatron", "engine.fsdp_size": 8}, ""),
+        ({"critic.fsdp.param_offload": True}, "review"),
         (
             {
                 "critic.strategy": "fsdp",
@@ -288,16 +293,42 @@ VERLS: dict[str, tuple[Value, bool]] = {  # each key of a role's fsdp_config, an
 
 
 @pytest.mark.parametrize("key", VERLS)
-@pytest.mark.parametrize("role", verl.ROLES)
-def test_each_key_of_verl_under_each_role(role: str, key: str) -> None:
+@pytest.mark.parametrize(("role", "block"), [(r, b) for r in verl.ROLES for b in verl.ROLES[r]])
+def test_each_key_of_verl_under_each_role(role: str, block: str, key: str) -> None:
     value, stays = VERLS[key]
-    name, strategy = f"{verl.ROLES[role]}.{key}", f"{role}.strategy"
+    name, strategy = f"{block}.{key}", f"{role}.strategy"
     given = settings(**{strategy: "fsdp", name: value})
     expected = {strategy: "fsdp2", **({name: value} if stays else {})}
     changes = verl.migrate(given)
     after = made(given, changes)
     assert {n: v for n, v in after.items() if n in {strategy, name}} == expected
     assert running.outcome(changes) == "review"
+
+
+def test_verls_own_defaults_keep_the_keys_that_overrides_need() -> None:
+    """hydra stops at an override of a key that is not there."""
+    block = {"engine.strategy": "fsdp", "engine.forward_prefetch": False}
+    before = settings(**block, **{"engine._target_": "verl.workers.config.FSDPEngineConfig"})
+    expected = {**{s.name: s.value for s in before.values()}, "engine.strategy": "fsdp2"}
+    assert made(before, verl.migrate(before)) == expected
+
+
+def test_both_places_of_verls_critic_are_read() -> None:
+    names = [f"{block}.forward_prefetch" for block in verl.ROLES["critic"]]
+    before = settings(**{"critic.strategy": "fsdp"}, **dict.fromkeys(names, True))
+    assert made(before, verl.migrate(before)) == {"critic.strategy": "fsdp2"}
+
+
+@pytest.mark.parametrize(("version", "said"), [(1, False), (2, True)])
+def test_a_release_without_version_2_is_said_to_train_fsdp1_where_2_is_written(
+    version: int, *, said: bool
+) -> None:
+    given = settings(
+        distributed_type="FSDP", fsdp_version=version, fsdp_sharding_strategy="SHARD_GRAD_OP"
+    )
+    [change] = accelerate.migrate(given, (0, 34))
+    assert ("trains FSDP1" in change.message) == said
+    assert "1.6" in change.help
 
 
 def test_verls_reference_follows_the_actor() -> None:

@@ -293,6 +293,24 @@ VERL = "python -m verl.trainer.main_ppo actor_rollout_ref.{}.fsdp_config.param_o
 ROLE = "actor_rollout_ref.actor.strategy=fsdp2"
 
 
+@pytest.mark.parametrize(
+    ("words", "written"),
+    [
+        (
+            "critic.fsdp.param_offload=True critic.fsdp.use_orig_params=True",
+            "critic.strategy=fsdp2",
+        ),
+        ("engine.strategy=fsdp engine.forward_prefetch=True", "engine.strategy=fsdp2"),
+        ("engine=fsdp engine.fsdp_size=8", "engine.strategy=fsdp2"),
+    ],
+)
+def test_verls_newer_places_are_read(words: str, written: str) -> None:
+    after = write_one(f"torchrun -m verl.trainer.sft_trainer {words}\n", "run.sh", None).text
+    assert written in after
+    assert "use_orig_params" not in after
+    assert "forward_prefetch" not in after
+
+
 def test_verls_reference_alone_shows_that_the_actor_is_fsdp() -> None:
     for role in ("actor", "ref"):
         assert ROLE in write_one(VERL.format(role) + "\n", "a.sh", None).text

@@ -342,3 +342,37 @@ def test_a_long_file_is_said() -> None:
     assert write_one(as_json, "data.json", None).found == [], "no line of its own: it is data"
     indented = json.dumps(json.loads(as_json), indent=1)
     assert write_one(indented, "data.json", None).outcomes() == {Outcome.LEFT}
+
+
+def test_verls_critic_and_engine_of_0_9_are_read() -> None:
+    text = """\
+critic:
+  strategy: fsdp
+  fsdp:
+    forward_prefetch: true
+    wrap_policy:
+      transformer_layer_cls_to_wrap: [Block]
+engine:
+  strategy: fsdp
+  fsdp_size: -1
+  use_orig_params: false
+"""
+    after = unmarked(write_one(text, migrate=None).text)
+    assert (
+        after
+        == """\
+critic:
+  strategy: fsdp2
+  fsdp:
+    wrap_policy:
+      transformer_layer_cls_to_wrap: [Block]
+engine:
+  strategy: fsdp2
+  fsdp_size: -1
+"""
+    )
+
+
+def test_an_engine_of_another_kind_is_not_verls() -> None:
+    text = "engine:\n  strategy: fsdp\n  batch: 8\n"
+    assert write_one(text, migrate=None).text == text

@@ -104,10 +104,11 @@ def migrate(settings: Settings, installed: tuple[int, ...] = ()) -> list[Change]
         value = settings[VERSION].value
         return [left(f"{VERSION} is {value}: accelerate knows 1 and 2", VERSION)]
     if installed and installed < HAS_VERSION_2:
-        message = (
-            "accelerate before 1.6 has no version 2, and trains with FULL_SHARD whatever it says"
-        )
-        return [left(message, VERSION if VERSION in settings else "", help="raise accelerate")]
+        message = "the accelerate that the project pins has no version 2"
+        if now == 2:
+            message += ", does not read it, and trains FSDP1"
+        where = VERSION if VERSION in settings else ""
+        return [left(message, where, help="raise accelerate to 1.6 or later")]
     if now == 2:
         return _sharding_of_version_2(settings) + _version_1_keys(settings) + _state(settings, 2)
     return [

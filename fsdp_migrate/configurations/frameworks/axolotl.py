@@ -2,11 +2,14 @@
 
 Settings are ``fsdp``, ``fsdp_version``, the keys of ``fsdp_config`` as they are spelled, and those
 keys of the file that go with it (``optimizer``, ``bf16``, ``rl``, ``load_in_4bit``). A version
-inside ``fsdp_config`` is ``fsdp_config.fsdp_version``. Read in axolotl's schemas of 2026-07-24:
+inside ``fsdp_config`` is ``fsdp_config.fsdp_version``. Read in axolotl's schemas of 2026-07-24 and
+0.19.0:
 keys that its ``FSDPConfig`` does not have, the strategy among them, are ignored without a word.
 """
 
 from __future__ import annotations
+
+from collections.abc import Collection
 
 from fsdp_migrate.configurations.frameworks.words import (
     BUFFERS,
@@ -43,6 +46,9 @@ KEPT = (
 )
 """Keys that lose their prefix."""
 
+FINAL = "fsdp_final_state_dict_type"
+OUTER = f"file.{FINAL}"  # the name of one that stands beside ``fsdp_config``, as it once did
+
 DEAD = (
     "backward_prefetch",
     "backward_prefetch_policy",
@@ -77,12 +83,15 @@ def migrate(settings: Settings) -> list[Change]:
     now = numbers.pop() if numbers else 1
     changes = [] if now == 2 else [to_version_2(settings, VERSION)]
     changes += [rewritten("said by fsdp_version", n) for n in inner if now != 2]
+    loading = _loading(settings, now or 1)
     return [
         *changes,
         *_sharding(settings, now or 1),
         *_refused(settings, now or 1),
         *_weights(settings, now or 1),
-        *_plain(settings),
+        *loading,
+        *_outer(settings, now or 1),
+        *_plain(settings, {change.old for change in loading}),
         *_buffers(settings, now or 1),
     ]
 
@@ -182,7 +191,8 @@ def _refused(settings: Settings, now: int) -> list[Change]:
         if now != 2 and text(settings[name]) == "SIZE_BASED_WRAP":
             help = TO_CLASSES.format("", "auto_wrap_policy: TRANSFORMER_BASED_WRAP")
             changes.append(left(BY_SIZE, name, help=help))
-    for name in _names(settings, "state_dict_type", "final_state_dict_type"):
+    kinds = _names(settings, "state_dict_type", "final_state_dict_type")
+    for name in [*kinds, *((OUTER,) if OUTER in settings else ())]:
         if text(settings[name]) == "LOCAL_STATE_DICT":
             message = "FSDP2 has no local state dict"
             changes.append(left(message, name, help="FULL_STATE_DICT or SHARDED_STATE_DICT"))
@@ -214,14 +224,35 @@ def _weights(settings: Settings, now: int) -> list[Change]:
     return [review(message, names[0], help="otherwise write cpu_ram_efficient_loading: true")]
 
 
-def _plain(settings: Settings) -> list[Change]:
-    """Keys that are dropped, or lose their prefix."""
+def _loading(settings: Settings, now: int) -> list[Change]:
+    """Weights that rank 0 alone loads, and quantises, at which version 2 stops."""
+    names = [n for n in _names(settings, "cpu_ram_efficient_loading") if truth(_value(settings, n))]
+    if now == 2 or not names or truth(_value(settings, "load_in_4bit")) is not True:
+        return []
+    message = "version 2 stops at it with load_in_4bit: every rank loads the model"
+    help = "each needs the memory of the host for it"
+    return [review(message, names[0], ("cpu_ram_efficient_loading", False), help)]
+
+
+def _outer(settings: Settings, now: int) -> list[Change]:
+    """The kind of the last checkpoint as a key of the file, which newer releases do not read."""
+    setting, key = settings.get(OUTER), FINAL.removeprefix("fsdp_")
+    if now == 2 or setting is None or setting.unknown or _names(settings, key):
+        return []
+    return [
+        rewritten("fsdp_config says it", OUTER),
+        rewritten("from the key of the file", "", (key, setting.value)),
+    ]
+
+
+def _plain(settings: Settings, written: Collection[str]) -> list[Change]:
+    """Keys that are dropped, or lose their prefix where that is not ``written`` already."""
     dead = [n for n in _names(settings, *DEAD) if not n.endswith("sync_module_states")]
     changes = dropped(settings, *dead)
     needs_it = text(settings.get("optimizer")).startswith("Q_GALORE")
     changes += [] if needs_it else dropped(settings, *_names(settings, "use_orig_params"))
     for key in KEPT:
         old = f"fsdp_{key}"
-        if old in settings and not settings[old].unknown:
+        if old in settings and not settings[old].unknown and old not in written:
             changes.append(rewritten("version 2's name", old, (key, settings[old].value)))
     return changes

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from typing import Any
 
-SCHEMA = 2
+SCHEMA = 3
 """Version of :meth:`Observed.to_dict`."""
 
 Event = dict[str, Any]
@@ -102,6 +102,37 @@ class Seen:
 
 
 @dataclass(frozen=True)
+class Placed:
+    """A unit that has parameters, by the path of its module in the whole model, without the levels
+    that wrappers add."""
+
+    module: str
+    param_dtype: str
+    reduce_dtype: str
+    parameters: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Layout:
+    """The models as they were when training began."""
+
+    models: tuple[str, ...] = ()
+    """Their classes."""
+    units: tuple[Placed, ...] = ()
+    outside: tuple[str, ...] = ()
+    """Parameters that are in no unit."""
+
+    @property
+    def parameters(self) -> frozenset[str]:
+        return frozenset(self.outside).union(*(unit.parameters for unit in self.units))
+
+    @classmethod
+    def of_dict(cls, facts: dict[str, Any]) -> Layout:
+        units = [Placed(**{**u, "parameters": tuple(u["parameters"])}) for u in facts["units"]]
+        return cls(tuple(facts["models"]), tuple(units), tuple(facts["outside"]))
+
+
+@dataclass(frozen=True)
 class Observed:
     """What all ranks noted together. ``problems``: what could not be noted."""
 
@@ -112,6 +143,7 @@ class Observed:
     """The values of places that were asked about."""
     world: int = 0
     """How many ranks there were."""
+    layout: Layout = Layout()
 
     def to_dict(self) -> dict[str, Any]:
         """The facts as JSON values; the keys are stable within one ``schema``."""
@@ -122,6 +154,7 @@ class Observed:
             "problems": list(self.problems),
             "seen": [asdict(each) for each in self.seen],
             "world": self.world,
+            "layout": asdict(self.layout),
         }
 
     @classmethod
@@ -154,7 +187,8 @@ class Observed:
             for s in facts["seen"]
         ]
         problems, world = tuple(facts["problems"]), facts["world"]
-        return cls(tuple(uses), tuple(made), problems, tuple(seen), world)
+        layout = Layout.of_dict(facts["layout"])
+        return cls(tuple(uses), tuple(made), problems, tuple(seen), world, layout)
 
 
 NOTHING = Observed()
@@ -166,7 +200,7 @@ def together(runs: Iterable[Observed]) -> Observed:
     made: dict[str, Made] = {}
     problems: dict[str, None] = {}
     seen: dict[tuple[Any, ...], Seen] = {}
-    world = 0
+    world, layout = 0, Layout()
     for run in runs:
         for use in run.uses:
             uses.setdefault((use.file, use.span, use.what, use.through), use)
@@ -177,13 +211,14 @@ def together(runs: Iterable[Observed]) -> Observed:
             key = (value.file, value.span, value.kind, value.class_, value.value, value.models)
             seen.setdefault(key, value)
         world = max(world, run.world)
+        layout = layout if layout.units else run.layout
     every = tuple(sorted(uses.values())), tuple(made.values()), tuple(problems)
-    return Observed(*every, tuple(sorted(seen.values())), world)
+    return Observed(*every, tuple(sorted(seen.values())), world, layout)
 
 
 def read(ranks: Iterable[Iterable[Event]]) -> Observed:
     """Put together what each rank wrote."""
-    written = list(ranks)
+    written = [list(rank) for rank in ranks]
     events = [(rank, event) for rank, each in enumerate(written) for event in each]
     places: dict[tuple[Any, ...], list[tuple[int, Event]]] = {}
     made: dict[int, Made] = {}
@@ -217,7 +252,22 @@ def read(ranks: Iterable[Iterable[Event]]) -> Observed:
         tuple(problems),
         tuple(sorted(values)),
         len(written),
+        _layout(written),
     )
+
+
+def _layout(written: list[list[Event]]) -> Layout:
+    """What rank 0 wrote of the models last."""
+    events = [event for event in (written[0] if written else ()) if event["t"] == "model"]
+    if not events:
+        return Layout()
+    units = tuple(
+        Placed(u["module"], u["param_dtype"], u["reduce_dtype"], tuple(u["names"]))
+        for u in events[-1]["units"]
+    )
+    managed = {name for unit in units for name in unit.parameters}
+    outside = tuple(name for name in events[-1]["parameters"] if name not in managed)
+    return Layout(tuple(events[-1]["models"]), units, outside)
 
 
 def _who(found: list[tuple[int, Event]]) -> dict[str, Any]:
