@@ -39,7 +39,10 @@ def know_settings_of_schedulers(
     if reads and scheduled is None:
         return "make schedulers before this: initial_lr is read only where the optimizer has it"
     group = proposal.fresh(site.module, site.node, "group", loop=True)
-    loop = 'for {g} in {o}.param_groups:\n    {g}.setdefault("initial_lr", {g}["lr"])'
+    loop = (
+        "# Only settings that the groups have are loaded; a scheduler adds this one.\n"
+        'for {g} in {o}.param_groups:\n    {g}.setdefault("initial_lr", {g}["lr"])'
+    )
     read = next(iter(reads), site.statement)  # what is read is what the optimizer has by then
     block = site.module.table.parents[site.statement]
     around = (read, *site.module.table.ancestors(read))
