@@ -6,13 +6,13 @@ import ast
 
 from fsdp_migrate.analysis.flow import access_path
 from fsdp_migrate.analysis.module import Module
+from fsdp_migrate.syntax.conditions import leaves
 from fsdp_migrate.syntax.trees import FUNCTIONS
 
 NOT_DONE = (
     "an FSDP2 model has no inner module, so that this is not done for it: ask for "
     "isinstance(model, FSDPModule) as well, and take the model itself then"
 )
-LEAVING = (ast.Return, ast.Raise, ast.Continue, ast.Break)
 Asking = ast.If | ast.IfExp | ast.While
 
 
@@ -48,7 +48,7 @@ def has_other_way(asking: Asking, attribute: ast.Attribute) -> bool:
     leaves, or with the name that the branch gives the module inside."""
     if not isinstance(asking, ast.If) or asking.orelse:
         return True
-    return _names(asking, attribute) or isinstance(asking.body[-1], LEAVING)
+    return _names(asking, attribute) or leaves(asking.body)
 
 
 def takes_model_itself(asking: Asking, attribute: ast.Attribute) -> bool:

@@ -18,11 +18,11 @@ from fsdp_migrate.analysis.tracing.tracer import Tracer
 from fsdp_migrate.analysis.values import Function
 from fsdp_migrate.fsdp1 import api as fsdp1
 from fsdp_migrate.syntax import type_expressions
+from fsdp_migrate.syntax.conditions import leaves
 from fsdp_migrate.syntax.kinds import of_kind
 from fsdp_migrate.syntax.trees import FUNCTIONS, block_of, walk
 
 INNER = frozenset({"module", "_fsdp_wrapped_module"})
-LEAVING = (ast.Return, ast.Raise, ast.Continue, ast.Break)
 SIMPLE = (ast.Assign, ast.Return, ast.Expr, ast.Continue, ast.Pass)
 
 
@@ -101,7 +101,7 @@ def _arm(
     if isinstance(holder, ast.While) or holder.orelse:
         return holder.orelse
     block = block_of(module.table.parents[holder], holder)
-    return block[block.index(holder) + 1 :] if isinstance(holder.body[-1], LEAVING) else []
+    return block[block.index(holder) + 1 :] if leaves(holder.body) else []
 
 
 def _is_path(node: ast.AST, path: str) -> bool:

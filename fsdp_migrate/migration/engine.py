@@ -261,7 +261,7 @@ def _edits(decisions: Sequence[Decision], options: Options) -> dict[Module, list
     """What is to be done to each file; why something is left is said once in each."""
     edits: dict[Module, list[Edit]] = defaultdict(list)
     said: set[tuple[Module, str]] = set()
-    said_of = markers.said_together(decisions)
+    said_of, repeats = markers.said_together(decisions), markers.Repeats()
     # Guards first: they stand above whatever else comes before a statement.
     for edit in partial.edits(decisions):
         edits[edit.module].append(edit)
@@ -272,7 +272,7 @@ def _edits(decisions: Sequence[Decision], options: Options) -> dict[Module, list
                 edit = said_of.get(given, given)
                 by_library = decision.message.startswith(wrapped_elsewhere.BY_LIBRARY)
                 what = (edit.module, edit.sentence if by_library else edit.comment)
-                repeated = what in said
+                repeated = repeats.has(edit) or what in said
                 if decision.outcome is Outcome.LEFT or edit.once:
                     said.add(what)
                 if repeated or not options.markers:

@@ -10,6 +10,7 @@ from fsdp_migrate.analysis.module import Module
 from fsdp_migrate.planning.edits import Mark
 from fsdp_migrate.planning.model import Decision
 from fsdp_migrate.planning.outcome import Outcome
+from fsdp_migrate.syntax.trees import block_of
 
 FEW = 3  # as many names have a marker each
 LISTED = 8
@@ -36,6 +37,22 @@ def said_together(decisions: Sequence[Decision]) -> dict[Mark, Mark]:
         for group in beside.values():
             result |= _as_one(group)
     return result
+
+
+class Repeats:
+    """Which markers say what the one above the statement in front of theirs says."""
+
+    def __init__(self) -> None:
+        self._said: set[tuple[ast.AST, str]] = set()
+
+    def has(self, mark: Mark) -> bool:
+        """Whether it is such a marker; asked of all, in the order of a file."""
+        table = mark.module.table
+        statement = table.statement(mark.node)
+        block = block_of(table.parents[statement], statement)
+        at = block.index(statement)
+        self._said.add((statement, mark.sentence))
+        return at > 0 and (block[at - 1], mark.sentence) in self._said
 
 
 def _as_one(marks: Sequence[Mark]) -> dict[Mark, Mark]:

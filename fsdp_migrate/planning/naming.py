@@ -22,7 +22,7 @@ _LOADED_WITH_TORCH = frozenset(
 )
 
 
-def _visible(module: Module, near: ast.AST, qualified: str) -> str:
+def visible(module: Module, near: ast.AST, qualified: str) -> str:
     """The name under which an import makes ``qualified`` visible at ``near``, or nothing."""
     table = module.table
     scope = table.scope_of(near)
@@ -127,12 +127,12 @@ class Namer:
     def from_import(self, module: Module, source: str, name: str, near: ast.AST) -> Import:
         """How ``source.name`` is written at ``near``; an import that is in place is reused."""
         scope = module.table.scope_of(near)
-        names = (_visible(module, near, q) for q in same_names(f"{source}.{name}"))
+        names = (visible(module, near, q) for q in same_names(f"{source}.{name}"))
         present = next(filter(None, names), "")
         if present:
             return Import(module, "", "", present, near)
         if not any(b.qualified.startswith(f"{source}.") for b in module.table.imports):
-            whole = _visible(module, near, source)  # import torch.distributed.fsdp as fsdp
+            whole = visible(module, near, source)  # import torch.distributed.fsdp as fsdp
             if whole:
                 return Import(module, "", "", f"{whole}.{name}", near)
         known = self._free_import(module, scope, f"{source}.{name}", name)
@@ -141,10 +141,10 @@ class Namer:
     def module_import(self, module: Module, source: str, alias: str, near: ast.AST) -> Import:
         """How module ``source`` is written at ``near``; imported ``as alias`` when it is not."""
         scope = module.table.scope_of(near)
-        present = _visible(module, near, source)
+        present = visible(module, near, source)
         if present:
             return Import(module, "", "", present, near)
-        top = _visible(module, near, source.split(".", maxsplit=1)[0])
+        top = visible(module, near, source.split(".", maxsplit=1)[0])
         if top and source in _LOADED_WITH_TORCH:
             return Import(module, "", "", source.replace("torch", top, 1), near)
         known = self._free_import(module, scope, source, alias)

@@ -54,7 +54,7 @@ class Known:
 
     def _names_of(self, function: ast.FunctionDef) -> Constants:
         """The parameters and local names that are known, as far as that decides what runs."""
-        stored = self._stored()
+        stored = self.stored()
         found = {n: v for n, v in self.constants.items() if not stored.get(n)}
         for statement in self.live(function.body):
             target, value = assigned(statement)
@@ -66,7 +66,7 @@ class Known:
                 found[target] = constant
         return found
 
-    def _stored(self) -> dict[str, int]:
+    def stored(self) -> dict[str, int]:
         """How often each name is bound by what runs, those in comprehensions included."""
         found: dict[str, int] = {}
         for node in self.live_nodes(self.function.body):

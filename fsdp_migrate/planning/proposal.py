@@ -28,7 +28,7 @@ from fsdp_migrate.planning.edits import (
     Support,
     Unwrap,
 )
-from fsdp_migrate.planning.naming import Namer
+from fsdp_migrate.planning.naming import Namer, visible
 
 
 @dataclass(eq=False)
@@ -127,6 +127,12 @@ class Proposal:
         """Make module ``source`` available at ``near`` and return how to write it there."""
         module, near = self._place(module, near)
         return self._need(self.namer.module_import(module, source, alias, near))
+
+    def member(self, module: Module, source: str, alias: str, name: str, near: ast.AST) -> str:
+        """Write ``name`` of module ``source``: by itself if the file has it so, or with a dot."""
+        own, place = self._place(module, near)
+        known = visible(own, place, f"{source}.{name}")
+        return known or f"{self.module_name(module, source, alias, near)}.{name}"
 
     def _need(self, needed: Import) -> str:
         if needed.source:

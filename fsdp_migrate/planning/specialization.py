@@ -77,6 +77,7 @@ class _Writer:
     known: Known
     dropped: Mapping[str, Collection[str]]  # parameters that other functions have no more
     unused: set[str] = field(default_factory=set)  # local names that nothing reads
+    second: dict[str, str] = field(default_factory=dict)  # local names that a parameter has too
 
     def written_class(self, node: ast.ClassDef) -> str:
         head = self.library.lines[start_of(node)[0] - 1 : node.body[0].lineno - 1]
@@ -185,6 +186,8 @@ class _Writer:
             target = node.name
         if target in self.unused or (target and target in self.known.names and value is not None):
             return []
+        if value is not None and self._names_again(target, value):
+            return []
         if isinstance(node, ast.For) and self.known.constant(node.iter) in EMPTY:
             return []
         if self.known.does_nothing(node):
@@ -197,6 +200,19 @@ class _Writer:
             final = self.block(node.finalbody, indent + INDENT)
             return [*tried, f"{indent}finally:", *final]
         return self._line(node, indent)
+
+    def _names_again(self, target: str, value: ast.expr) -> bool:
+        """Note a local name that is another one of a parameter, once a choice is made."""
+        function, text = self.known.function, self.text(value)
+        if isinstance(function, ast.ClassDef) or isinstance(value, ast.Name):
+            return False
+        stored = self.known.stored()
+        if text not in parameters_of(function):
+            return False
+        if stored.get(text) or stored.get(target) != 1:
+            return False
+        self.second[target] = text
+        return True
 
     def _branches(self, node: ast.If, indent: str, word: str) -> list[str]:
         truth = self.known.truth(node.test)
@@ -263,6 +279,8 @@ class _Writer:
             if constant is not None and not names <= {"set", "frozenset"}:
                 return constant
         match node:
+            case ast.Name(id=name, ctx=ast.Load()) if name in self.second:
+                return self.second[name]
             case ast.IfExp() if self.known.chosen(node) is not node:
                 return self._inner(self.known.chosen(node))
             case ast.BoolOp() if self.known.operands(node) != node.values:

@@ -779,10 +779,11 @@ def sharding_kwargs(
         strategy: a strategy, its name, or None for FULL_SHARD.
         device_type: the type of device to make a mesh for, where it may be another than the
             accelerator's, which ``fully_shard`` takes.
-        mesh: the mesh to use; made when None and the strategy or the device needs one.
+        mesh: the mesh to use, of two dimensions for hybrid sharding; made when None and the
+            strategy or the device needs one.
 
     Raises:
-        ValueError: there is no such strategy, or hybrid sharding has a mesh for one thing alone.
+        ValueError: there is no such strategy.
     """
     name = getattr(strategy, "name", "FULL_SHARD" if strategy is None else str(strategy))
     if name not in ShardingStrategy.__members__:
@@ -796,7 +797,9 @@ def sharding_kwargs(
         kwargs["mesh"] = mesh
     elif name in ("HYBRID_SHARD", "_HYBRID_SHARD_ZERO2", "NO_SHARD"):
         kind = device_type or _accelerator().type if HAS_DEFAULT_DEVICES else device_type
-        sharding = 1 if name == "NO_SHARD" else torch.get_device_module(kind).device_count()
+        sharding = 1
+        if name != "NO_SHARD":
+            sharding = torch.get_device_module(kind).device_count()
         kwargs["mesh"] = init_device_mesh(
             kind,
             (dist.get_world_size() // sharding, sharding),
@@ -1179,15 +1182,15 @@ def optimizer_state_to_load(
         for key, values in saved["state"].items()
         for field, value in values.items()
     }
-    box: list[Any] = [
-        [
-            {**group, "params": [position(key) for key in group["params"]]}
-            for group in saved["param_groups"]
-        ]
+    saved_groups: list[Any] = [
+        {**group, "params": [position(key) for key in group["params"]]}
+        for group in saved["param_groups"]
     ]
     items: Iterable[tuple[Any, Any]] = flat.items()
     if from_rank0:
+        box = [saved_groups]
         dist.broadcast_object_list(box, src=0)
+        saved_groups = box[0]
         items = _broadcast(flat, _device_type(model))
     state: dict[int, dict[str, Any]] = {}
     for (place, field), value in items:
@@ -1199,8 +1202,8 @@ def optimizer_state_to_load(
     for number, group in enumerate(optimizer.param_groups):
         places = list(range(first, first + len(group["params"])))
         first += len(places)
-        holding = [g for g in box[0] if places[:1] and places[0] in g["params"]]
-        settings = (holding or box[0][number : number + 1] or [{}])[0]
+        holding = [g for g in saved_groups if places[:1] and places[0] in g["params"]]
+        settings = (holding or saved_groups[number : number + 1] or [{}])[0]
         groups.append({**group, **settings, "params": places})
     return {"state": state, "param_groups": groups}
 
@@ -1275,9 +1278,10 @@ def _part(value: Any, like: Any) -> Any:
 
 
 def _copied(value: Any, *, cpu: bool = False, made_from: Any = None) -> Any:
-    """A value that shares no memory with others, on the CPU if asked.
+    """A value that shares no memory with others.
 
     Args:
+        cpu: whether it is taken to the CPU.
         made_from: the sharded tensor that ``value`` was gathered from: on one rank, and without
             sharding, gathering hands out the shard itself, and of uneven shards a part of what
             was gathered.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from fsdp_migrate.syntax.name_table import NameTable
 from fsdp_migrate.syntax.trees import block_of
@@ -43,7 +43,20 @@ def around(
 def _passed(statement: ast.stmt) -> Iterator[tuple[ast.expr, bool]]:
     """What is known behind a statement: of a branch that does not come back, an assertion."""
     match statement:
-        case ast.If(test=test, body=body, orelse=[]) if isinstance(body[-1], LEAVING):
+        case ast.If(test=test, body=body, orelse=[]) if leaves(body):
             yield test, False
         case ast.Assert(test=test):
             yield test, True
+
+
+def leaves(body: Sequence[ast.stmt]) -> bool:
+    """Whether what follows a block in its function, or in its loop, is not reached through it."""
+    match body[-1:]:
+        case [ast.With(items=items, body=inner) | ast.AsyncWith(items=items, body=inner)]:
+            swallows = any("suppress" in ast.unparse(each.context_expr) for each in items)
+            return leaves(inner) and not swallows
+        case [ast.If(body=inner, orelse=other)]:
+            return leaves(inner) and leaves(other)
+        case [last]:
+            return isinstance(last, LEAVING)
+    return False

@@ -121,6 +121,8 @@ def decide(site: Site, study: Study) -> Decision:
     proposal.unwrap(site.module, statement, index)
     if told:
         proposal.claims.kept.add(call)  # the calls inside read its arguments
+        kind = expressed_settings.written_kind(call, site.module, study)
+        proposal.claims.gone |= {kind} if kind is not None else set()
         message = "context removed, its calls say the kind"
     else:
         message = f"context removed ({setting})"

@@ -12,6 +12,7 @@ from fsdp_migrate.planning.context import Study
 from fsdp_migrate.planning.model import Decision
 from fsdp_migrate.planning.outcome import Outcome
 from fsdp_migrate.planning.rule import Rule
+from fsdp_migrate.syntax.trees import walk
 
 RULE = Rule(
     code="FSDP307",
@@ -55,13 +56,21 @@ TOGETHER = "{names} are used as values. Replace them together with the code that
 
 
 def decide(site: Site, study: Study) -> Decision:
-    uses = state_dict_settings.config_users(site)
+    asking = _default(site)
+    uses = [
+        use
+        for use in state_dict_settings.config_users(site) or ()
+        if asking is None or use not in walk(asking.test)
+    ]
     if uses and not any(_is_kept(use, site, study) for use in uses):
         owners = [_owner(use, site, study) for use in uses]
         settled = [o for o in owners if o is not None]
         if len(settled) == len(owners):
             proposal = study.proposal()
-            drop_assignment(site.statement, site.module, study, proposal)
+            if asking is not None:
+                proposal.delete(site.module, asking)
+            else:
+                drop_assignment(site.statement, site.module, study, proposal)
             models = frozenset[object]().union(*(o.models for o in settled))
             return study.rewritten(
                 site,
@@ -93,6 +102,28 @@ def decide(site: Site, study: Study) -> Decision:
         unknown_state=True,
     )
     return left if study.no_models else left.with_others(str(site.construct), TOGETHER)
+
+
+def _default(site: Site) -> ast.If | None:
+    """``if not config: config = FullStateDictConfig()``, which only gives a variable a default."""
+    table = site.module.table
+    around = table.parents[site.statement]
+    match around, site.statement:
+        case (
+            ast.If(
+                test=ast.UnaryOp(op=ast.Not(), operand=ast.Name(id=asked))
+                | ast.Compare(
+                    left=ast.Name(id=asked), ops=[ast.Is()], comparators=[ast.Constant(value=None)]
+                ),
+                body=[_],
+                orelse=[],
+            ) as found,
+            ast.Assign(targets=[ast.Name(id=name)]),
+        ) if asked == name:
+            above = table.parents[found]
+            is_elif = isinstance(above, ast.If) and above.orelse == [found]
+            return None if is_elif else found
+    return None
 
 
 def _is_kept(use: ast.Name, site: Site, study: Study) -> bool:

@@ -4,7 +4,12 @@ import ast
 from collections.abc import Iterable
 
 from fsdp_migrate.analysis.values import Made
-from fsdp_migrate.families.checkpoints import kept_kinds, sharded_files, state_dict_settings
+from fsdp_migrate.families.checkpoints import (
+    expressed_settings,
+    kept_kinds,
+    sharded_files,
+    state_dict_settings,
+)
 from fsdp_migrate.families.checkpoints.state_dict_contexts import read_setting_at
 from fsdp_migrate.families.wrapping.sharded_parts import sharded_parts
 from fsdp_migrate.fsdp1.site import Site
@@ -84,6 +89,8 @@ def _asked_for(
     proposal = study.proposal()
     proposal.delete(site.module, site.statement)
     proposal.claims.kept.add(call)  # these calls read its arguments
+    kind = expressed_settings.written_kind(call, site.module, study)
+    proposal.claims.gone |= {kind} if kind is not None else set()
     review = sharded_files.review(setting, models, study, site.module)
     message = "removed, the calls say the kind"
     return study.rewritten(

@@ -60,11 +60,11 @@ def decide(site: Site, study: Study) -> Decision:
         m=ast.unparse(model),
         o=held.of(ast.unparse(optimizer)),
     )
-    dcp = proposal.module_name(module, "torch.distributed.checkpoint", "dcp", call)
+    reader = proposal.member(module, "torch.distributed.checkpoint", "dcp", "load", call)
     target = _target(site)
     name = "" if target is not None else proposal.fresh(module, call, "optimizer_state")
     read = code(
-        "{d}.load({t}, storage_reader={r})", d=dcp, t=target or name, r=bound["storage_reader"]
+        "{f}({t}, storage_reader={r})", f=reader, t=target or name, r=bound["storage_reader"]
     )
     proposal.replace(module, call, new if target is not None else code(name))
     if target is not None:

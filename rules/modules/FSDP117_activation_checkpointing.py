@@ -42,16 +42,16 @@ def decide(site: Site, study: Study) -> Decision:
     why = ""
     if study.target < CASTS_AGAIN and any(precision.may_cast_units(m, study) for m in models):
         why = (
-            f"before torch {CASTS_AGAIN} what their policy casts for a forward is not cast when "
-            "that is computed again for the backward, which fails if the dtype was another"
+            f"before torch {CASTS_AGAIN} a forward that is computed again gets its inputs as they "
+            "were before they were cast to param_dtype, and stops if that is another dtype"
         )
     elif study.target < FIXED and checkpointing.may_run_twice(models, study):
-        why = f"before torch {FIXED} a module that runs twice before its backward can fail so"
+        why = f"before torch {FIXED} it can fail for a module that runs twice before its backward"
     review = ""
     if why:
         review = (
-            f"activation checkpointing goes around the sharded modules here, and {why}; "
-            "apply it before fully_shard"
+            "apply activation checkpointing before fully_shard: it goes around the sharded modules "
+            f"here, and {why}"
         )
     return study.rewritten(
         site, RULE.code, "kept, around the sharded modules", models=models, review=review

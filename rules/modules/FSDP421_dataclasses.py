@@ -73,6 +73,7 @@ def decide(site: Site, study: Study) -> Decision:
     module, node = found[0].cls.module, found[0].cls.node
     proposal = study.proposal()
     register = proposal.name(module, "torch.export", "register_dataclass", node)
-    proposal.insert_after(module, node, code("{r}({c})", r=register, c=name))
+    line = code("{r}({c})  # so that fully_shard finds its tensors", r=register, c=name)
+    proposal.insert_after(module, node, line)
     message = f"{name} is registered as a pytree node, which fully_shard looks into"
     return study.rewritten(site, RULE.code, message, proposal, models=models)

@@ -9,14 +9,15 @@ from fsdp_migrate.analysis.flow import access_path
 from fsdp_migrate.analysis.module import Module
 from fsdp_migrate.families.precision import norm_inputs, packed_storage, precision
 from fsdp_migrate.families.training_loop import hooks
-from fsdp_migrate.families.wrapping import model_contents, tables, unread_names
+from fsdp_migrate.families.wrapping import model_contents, unread_names
+from fsdp_migrate.families.wrapping.assigned_nones import assigned_nones, replace_nones
 from fsdp_migrate.families.wrapping.enclosing_models import Role, role
 from fsdp_migrate.fsdp1 import spelled_names
 from fsdp_migrate.fsdp1.construct import Construct, ConstructKind
 from fsdp_migrate.fsdp1.site import Site
 from fsdp_migrate.planning.context import Study
 from fsdp_migrate.planning.edits import Code, code
-from fsdp_migrate.planning.model import Decision, is_none
+from fsdp_migrate.planning.model import Decision
 from fsdp_migrate.planning.rule import Finder, Rule
 from fsdp_migrate.planning.seen import seen_in_run
 from fsdp_migrate.planning.shard_plan import Precision, ShardPlan, with_default
@@ -216,25 +217,19 @@ def _named(plan: ShardPlan, study: Study, *, nullable: bool) -> Code:
         return code("{v}", v=value)
     default = code("{d}()", d=plan.name("torch.distributed.fsdp", "MixedPrecisionPolicy"))
     module = plan.constructor.module
-    nones = _assigned_none(value, module, study)
+
+    def may_be_none(node: ast.expr) -> bool:
+        return precision.read(node, module, study)[1]
+
+    nones = assigned_nones(value, module, may_be_none)
     if nones:
-        for none in nones if plan.is_first("mixed_precision") else ():
-            plan.proposal.replace(module, none, default)
+        if plan.is_first("mixed_precision"):
+            replace_nones(nones, value, default, module, plan.proposal)
         return code("{v}", v=value)
-    policy = with_default(value, default, lambda v: precision.read(v, module, study)[1])
+    policy = with_default(value, default, may_be_none)
     name = plan.fresh("mp_policy")
     plan.setup.append(code("{n} = {p}", n=name, p=policy))
     return code("{n}", n=name)
-
-
-def _assigned_none(value: ast.expr, module: Module, study: Study) -> list[ast.expr]:
-    """The ``None``s that are assigned to a variable which only takes a policy to a constructor;
-    none if it may be None in another way."""
-    given, _ = tables.assigned(value, module) or ([], [])
-    leaves = [leaf for each in given for leaf in tables.leaves(each)]
-    nones = [leaf for leaf in leaves if is_none(leaf)]
-    policies = [leaf for leaf in leaves if not is_none(leaf)]
-    return [] if any(precision.read(p, module, study)[1] for p in policies) else nones
 
 
 def _origin(site: Site, study: Study) -> Decision:

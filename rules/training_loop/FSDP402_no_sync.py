@@ -36,8 +36,8 @@ UNSEEN = (
     "between micro-batches passes over them, do it before the step"
 )
 GATHERED = (
-    "where the strategy is SHARD_GRAD_OP, call set_reshard_after_backward with what "
-    "set_requires_gradient_sync is given, or parameters are gathered again for every micro-batch"
+    "with SHARD_GRAD_OP, FSDP1 kept parameters gathered between micro-batches: to keep that, call "
+    "set_reshard_after_backward with the flag that set_requires_gradient_sync gets"
 )
 
 

@@ -6,8 +6,10 @@ from functools import partial
 
 from fsdp_migrate.analysis.dataclass_fields import is_written_in_sight
 from fsdp_migrate.analysis.flow import access_path
+from fsdp_migrate.analysis.module import Module
 from fsdp_migrate.analysis.values import Constant, Made
 from fsdp_migrate.families.wrapping import offloading, tables, vocabulary
+from fsdp_migrate.families.wrapping.assigned_nones import assigned_nones, replace_nones
 from fsdp_migrate.fsdp1 import api as fsdp1
 from fsdp_migrate.fsdp1.construct import Construct, ConstructKind
 from fsdp_migrate.fsdp1.site import Site
@@ -93,13 +95,21 @@ def _converted(node: ast.expr, plan: ShardPlan, study: Study) -> Code:
                 new = code(name_of("OffloadPolicy"))
             study.convert(value.node, new, "offload policy", plan.constructor, proposal)
     if nullable:
-        nothing = plan.name(fsdp1.PACKAGE, "OffloadPolicy")
-        return code("{v} or {n}()", v=node, n=nothing)
+        nothing = code("{n}()", n=plan.name(fsdp1.PACKAGE, "OffloadPolicy"))
+        nones = assigned_nones(node, module, partial(_may_be_none, module=module, study=study))
+        if not nones:
+            return code("{v} or {n}", v=node, n=nothing)
+        if plan.is_first("cpu_offload"):
+            replace_nones(nones, node, nothing, module, plan.proposal)
     if access_path(node) is not None:
         return code("{v}", v=ast.unparse(node).replace("'", '"'))
     name = plan.fresh("offload_policy")
     plan.setup.append(code("{n} = {v}", n=name, v=node))
     return code("{n}", n=name)
+
+
+def _may_be_none(node: ast.expr, module: Module, study: Study) -> bool:
+    return any(isinstance(v, Constant) for v in study.values(node, module))
 
 
 def _condition(node: ast.expr, plan: ShardPlan, study: Study) -> Code:

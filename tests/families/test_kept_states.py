@@ -41,6 +41,12 @@ def write_out(path, state):
     torch.save({"model": chosen}, path)
 
 
+def on_cpu(payload):
+    if isinstance(payload, dict):
+        return {key: on_cpu(value) for key, value in payload.items()}
+    return payload.detach().clone()
+
+
 def run(net, loader, keep):
     model = FSDP(net)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
@@ -101,6 +107,7 @@ def test_a_copy(statement: str) -> None:
         "assert check_state_dict_eq(model.state_dict(), model.state_dict())",
         'torch.save(sifted(model.state_dict()), "net.pt")',
         'write_out(state=model.state_dict(), path="net.pt")',
+        'torch.save(on_cpu(model.state_dict()), "net.pt")',
     ],
 )
 def test_no_copy(statement: str) -> None:

@@ -69,11 +69,22 @@ LEFT = """if isinstance(model, FSDP):
         optimizer.load_state_dict(saved)
         return
     optimizer.load_state_dict(saved)"""
+IN_A_CONTEXT = """with open("log.txt", "a"):
+            saved = FSDP.optim_state_dict_to_load(model, optimizer, saved)
+            optimizer.load_state_dict(saved)
+            return"""
+LEFT_IN_A_CONTEXT = f"""if isinstance(model, FSDP):
+        {IN_A_CONTEXT}
+    optimizer.load_state_dict(saved)"""
 KINDS = {
     "isinstance": (SAVED.replace("TEST", "isinstance(model, FSDP)"), LOADED),
     "a function that asks": (SAVED.replace("TEST", "is_sharded(model)"), LOADED),
     "the other way round": (TURNED.replace("TEST", "isinstance(model, FSDP)"), LOADED),
     "a branch that leaves": (SAVED.replace("TEST", "isinstance(model, FSDP)"), LEFT),
+    "a context that leaves": (
+        SAVED.replace("TEST", "isinstance(model, FSDP)"),
+        LEFT_IN_A_CONTEXT,
+    ),
 }
 
 

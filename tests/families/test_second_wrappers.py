@@ -112,3 +112,37 @@ def test_parts_in_their_places_and_the_whole_are_wrapped_once_each(parts: str) -
     result, after = migrate({"example.py": HEAD + net + program})
     assert not result.problems
     assert "may be an FSDP model already" not in after["example.py"]
+
+
+CALLERS = """
+
+def shard_low(net):
+    precision = MixedPrecision(param_dtype=torch.bfloat16)
+    model = FSDP(net, mixed_precision=precision)
+    return model
+
+
+def train(net):
+    model = shard_low(net)
+    model(torch.ones(2, 4)).sum().backward()
+
+
+def evaluate(net):
+    model = FSDP(shard_low(net))
+    print(model(torch.ones(2, 4)))
+"""
+
+
+@pytest.mark.parametrize("named", [True, False])
+def test_one_caller_that_wraps_again_does_not_decide_for_others(named: bool) -> None:
+    """The first wrapper's root casts its inputs, for the caller that has nothing around it."""
+    program = CALLERS
+    if not named:
+        program = program.replace(
+            "model = FSDP(net, mixed_precision=precision)\n    return model",
+            ("return FSDP(net, mixed_precision=precision)"),
+        )
+    result, after = migrate({"example.py": HEAD + program})
+    assert worst(result) is Outcome.REVIEW
+    assert "cast_forward_inputs=False" not in after["example.py"]
+    assert "here FSDP1 did not cast them" in " ".join(after["example.py"].split()).replace("# ", "")

@@ -167,6 +167,26 @@ def test_what_the_program_lacks_is_gone() -> None:
     assert "    odd: bool = True\n    size" in whole
 
 
+CHOOSING = """
+HAS_DEFAULT = True
+
+
+def entry(x, kind):
+    used = kind or "plain" if HAS_DEFAULT else kind
+    changed = kind + "s" if HAS_DEFAULT else x
+    x += 1
+    return x, used, changed
+"""
+
+
+def test_a_second_name_of_a_parameter_is_gone() -> None:
+    """Not where the parameter is given another value."""
+    text = specialize(CHOOSING, {"entry": None}, {"HAS_DEFAULT"})["entry"]
+    assert "    changed = x\n    x += 1\n    return x, kind, changed" in text
+    assert "used = " not in text
+    assert "used = " in specialize(CHOOSING, {"entry": None})["entry"]
+
+
 def test_open_calls_keep_every_parameter() -> None:
     text = specialize(SMALL, {"entry": None})["entry"]
     source = next(n for n in ast.parse(SMALL).body if getattr(n, "name", "") == "entry")

@@ -28,6 +28,7 @@ from fsdp_migrate.families.checkpoints.state_dict_settings import (
     TYPE_ARGUMENTS,
     Setting,
     is_for_run_time,
+    possible_kinds,
 )
 from fsdp_migrate.families.checkpoints.state_options import state_options
 from fsdp_migrate.families.checkpoints.state_owners import sharded_inside
@@ -92,7 +93,8 @@ def expressed(
     values = study.values(config, where) if config is not None else frozenset()
     default = str(optim)
     if config is None or is_none(config):
-        return Expressed(_is_full(kind), default, "", FOR_FIRST if optim else "")
+        full = _is_full(kind, call, where, study)
+        return Expressed(full, default, "", FOR_FIRST if optim else "")
     offload = f'getattr({ast.unparse(config)}, "offload_to_cpu", {default})'
     from_rank0 = f'getattr({ast.unparse(config)}, "rank0_only", False)'
     in_sight = dataclass_fields.is_written_in_sight(config, where, study.tracer)
@@ -102,7 +104,7 @@ def expressed(
         not meshes.is_sharded_by_all(m, study) for m in _models(node, module, study)
     ):
         review = review or FOR_FIRST_OF_ALL
-    return Expressed(_is_full(kind), offload, from_rank0, review)
+    return Expressed(_is_full(kind, call, where, study), offload, from_rank0, review)
 
 
 def _is_for_every_rank(call: ast.Call, module: Module, study: Study) -> bool:
@@ -226,7 +228,23 @@ def _is_native(node: ast.AST, module: Module, study: Study) -> bool:
     return not parts and not shown and not strategies.is_replicated(models, study)
 
 
-def _is_full(kind: ast.expr) -> str:
+def written_kind(call: ast.Call, module: Module, study: Study) -> ast.expr | None:
+    """``StateDictType.FULL_STATE_DICT`` of a call that sets a kind, if that is written out there:
+    what gets a state by it needs no name for it."""
+    kind = (bind_arguments(call, TYPE_ARGUMENTS) or {}).get("state_dict_type")
+    if not isinstance(kind, ast.Attribute):
+        return None
+    return (
+        kind
+        if {kind.attr} == {f"{k}_STATE_DICT" for k in possible_kinds(call, module, study)}
+        else None
+    )
+
+
+def _is_full(kind: ast.expr, call: ast.Call, module: Module, study: Study) -> str:
+    """Whether the kind that a call sets is that of whole states, as an expression."""
+    if written_kind(call, module, study) is not None:
+        return str(last_name(kind) == "FULL_STATE_DICT")
     return f'{ast.unparse(kind)}.name == "FULL_STATE_DICT"'
 
 

@@ -29,14 +29,33 @@ def _goes_to_first(node: ast.AST, module: Module, study: Study, depth: int) -> b
     """Whether the first rank alone uses a value, in its function or where that returns it to."""
     if depth <= 0:
         return False
-    returned = module.table.parents[node]
+    returned, place = module.table.parents[node], None
+    if isinstance(returned, ast.Tuple) and isinstance(node, ast.expr):  # return model, optimizer
+        place, returned = returned.elts.index(node), module.table.parents[returned]
     if isinstance(returned, ast.Return):
         function = enclosing_function(module, returned)
         callers = study.tracer.callers(function, module) if isinstance(function, FUNCTIONS) else []
         return bool(callers) and all(
-            _goes_to_first(c.call, c.module, study, depth - 1) for c in callers
+            _result_goes_to_first(c.call, place, c.module, study, depth - 1) for c in callers
         )
-    uses = _uses_of_result(node, module)
+    return _is_used_by_first(_uses_of_result(node, module), module, study, depth)
+
+
+def _result_goes_to_first(
+    call: ast.Call, place: int | None, module: Module, study: Study, depth: int
+) -> bool:
+    """Whether the first rank alone uses what a call gives, or what stands there at a ``place``."""
+    if place is None:
+        return _goes_to_first(call, module, study, depth)
+    match module.table.parents[call]:
+        case ast.Assign(targets=[ast.Tuple(elts=targets)]) if place < len(targets):
+            target = targets[place]
+            uses = _uses_of_name(target, module) if isinstance(target, ast.Name) else []
+            return _is_used_by_first(uses, module, study, depth)
+    return False
+
+
+def _is_used_by_first(uses: list[ast.Name], module: Module, study: Study, depth: int) -> bool:
     return bool(uses) and all(
         _is_under_first(use, module, study) or _goes_to_first(use, module, study, depth - 1)
         for use in uses
@@ -54,9 +73,12 @@ def _uses_of_result(node: ast.AST, module: Module) -> list[ast.Name]:
     target = parent.targets[0]
     if isinstance(target, ast.Subscript):  # states["model"] = ...
         target = target.value
-    if not isinstance(target, ast.Name):
-        return []
-    scope = table.scope_of(parent).lookup(target.id)
+    return _uses_of_name(target, module) if isinstance(target, ast.Name) else []
+
+
+def _uses_of_name(target: ast.Name, module: Module) -> list[ast.Name]:
+    table = module.table
+    scope = table.within[target].lookup(target.id)
     return [
         n
         for n in table.names

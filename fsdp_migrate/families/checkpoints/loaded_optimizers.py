@@ -40,6 +40,8 @@ def know_settings_of_schedulers(
         return "make schedulers before this: initial_lr is read only where the optimizer has it"
     group = proposal.fresh(site.module, site.node, "group", loop=True)
     others = schedulers.settings_beside(study)
+    adds = "schedulers add these" if others else "a scheduler adds this one"
+    known = f"# Only settings that the groups have are loaded; {adds}.\n"
     loop = 'for {g} in {o}.param_groups:\n    {g}.setdefault("initial_lr", {g}["lr"])'
     if others:
         named = ", ".join(f'"{name}"' for name in ("initial_lr", *others))
@@ -51,7 +53,7 @@ def know_settings_of_schedulers(
     around = (read, *site.module.table.ancestors(read))
     beside = (each for each in around if site.module.table.parents.get(each) is block)
     statement = next((each for each in beside if isinstance(each, ast.stmt)), read)
-    proposal.insert_before(site.module, statement, code(loop, g=group, o=held.of(path)))
+    proposal.insert_before(site.module, statement, code(known + loop, g=group, o=held.of(path)))
     return ""
 
 

@@ -28,7 +28,7 @@ SHALLOW = frozenset(
 # What functions do that are given a state and do not keep it, as their names say.
 USING_UP = re.compile(
     r"save|deepcopy|clone|dump|write|print|log|load|send|upload|broadcast|export|compare|equal"
-    r"|assert|verify|_eq$|^len$"
+    r"|assert|verify|_eq$|^(len|isinstance|hasattr|type|bool|str|repr|any|all|id)$"
 )
 # What gives the memory that it is asked of, if there is nothing to convert.
 SAME = frozenset({"detach", "to_local", "view", "contiguous", "to", "cpu", "cuda", "float"})

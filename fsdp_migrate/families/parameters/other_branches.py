@@ -12,11 +12,11 @@ from collections.abc import Iterator, Sequence
 from fsdp_migrate.analysis.flow import access_path
 from fsdp_migrate.analysis.module import Module
 from fsdp_migrate.planning.context import Study
+from fsdp_migrate.syntax.conditions import leaves
 from fsdp_migrate.syntax.expressions import given_arguments, last_name
 from fsdp_migrate.syntax.trees import walk
 
 ASKED = "optim_state_dict"  # a part of the names of all of FSDP1's functions for such states
-LEAVING = (ast.Return, ast.Raise, ast.Continue, ast.Break)
 
 
 def is_of_no_model(optimizer: ast.expr, module: Module, study: Study) -> bool:
@@ -47,6 +47,6 @@ def _beside(node: ast.AST, module: Module) -> Iterator[tuple[ast.If, Sequence[as
         for suite in (getattr(parent, name, ()) for name in ("body", "orelse", "finalbody")):
             if isinstance(suite, list) and child in suite:
                 for before in suite[: suite.index(child)]:
-                    if isinstance(before, ast.If) and isinstance(before.body[-1], LEAVING):
+                    if isinstance(before, ast.If) and leaves(before.body):
                         yield before, before.body
         child = parent

@@ -28,6 +28,7 @@ from fsdp_migrate.families.wrapping.policy_places import (
     PolicyUse,
     convert_origin,
     is_local,
+    is_named_for_list,
     sole_assignment,
     under_a_name,
 )
@@ -49,6 +50,7 @@ CALLED = (
     "the policy is called here without a module, which FSDP1 stopped at: it is taken for what "
     "functools.partial would make of it"
 )
+NOWHERE = code("")  # a policy with a statement of its own, which goes
 LONGEST_TEST = 60  # columns of a class tuple in a condition; a longer one gets a name
 
 
@@ -185,11 +187,13 @@ def _consume(policy: Policy, plan: ShardPlan, study: Study) -> None:
 
 
 def _convert_joined(policy: Policy, plan: ShardPlan, study: Study) -> None:
-    """Take joined policies away where they stand in the list; those with a name, or in a list with
-    one, stay behind as predicates."""
+    """Take joined policies away where they stand in the list, or have a name for that alone; others
+    with a name, or in a list with one, stay behind as predicates."""
     for element, part in _joined(policy):
         if element is not None and len(part) == 1 and part[0].node is element:
             _consume(part[0], plan, study)
+        elif element is not None and is_named_for_list(element, part):
+            convert_origin(part[0], NOWHERE, _describe(part[0]), plan, study)
         else:
             for each in part:
                 _to_predicate(each, plan, study)
@@ -221,6 +225,7 @@ def _test(policy: Policy, variable: str, plan: ShardPlan) -> Code:
         tests = []
         for element, part in _joined(policy):
             inline = len(part) == 1 and part[0].node is element
+            inline = inline or is_named_for_list(present(element), part)
             called = code("{f}({v})", f=present(element), v=variable)
             tests.append(_test(part[0], variable, plan) if inline else called)
         return join(" or ", tests)
@@ -379,6 +384,9 @@ def class_tuple(classes: ast.expr) -> Code:
 def convert(site: Site, new: Code, proposal: Proposal) -> None:
     """Replace a policy where it is made; a predicate that gets a name becomes a function."""
     node, module, start = site.expression, site.module, "lambda module: "
+    if new is NOWHERE:
+        proposal.delete(module, module.table.statement(node))
+        return
     is_function = new.template.startswith(start)
     variable, body = "module", Code(new.template.removeprefix(start), new.parts)
     match new.parts.get("f") if new.template == "{f}" else None:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from fsdp_migrate.analysis.flow import access_path
 from fsdp_migrate.analysis.module import Module
-from fsdp_migrate.families.wrapping.policies import Policy, Unreadable
+from fsdp_migrate.families.wrapping.policies import Kind, Policy, Unreadable
 from fsdp_migrate.planning.context import Study
 from fsdp_migrate.planning.edits import Code, code
 from fsdp_migrate.planning.shard_plan import ShardPlan, Targets
@@ -58,6 +58,19 @@ def sole_assignment(use_: ast.expr, origin: ast.AST, module: Module) -> ast.Assi
     uses = table.reads(use_.id, owner)
     single = len(bindings) == 1 and bindings[0].node is statement and uses == [use_]
     return statement if single else None
+
+
+def is_named_for_list(element: ast.expr, part: tuple[Policy, ...]) -> bool:
+    """Whether a joined policy has a name in the list's function that nothing else reads, and is no
+    more than a name: ``blocks = partial(lambda_auto_wrap_policy, lambda_fn=is_block)``."""
+    if len(part) != 1 or sole_assignment(element, part[0].node, part[0].module) is None:
+        return False
+    named = part[0].argument
+    classes = getattr(named, "elts", [named])
+    return {
+        Kind.PREDICATE: named is not None and access_path(named) is not None,
+        Kind.CLASSES: all(each is not None and access_path(each) is not None for each in classes),
+    }.get(part[0].kind, False)
 
 
 def convert_origin(

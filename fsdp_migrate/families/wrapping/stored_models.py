@@ -184,10 +184,12 @@ def _assigned(
 
 
 def _used(target: ast.Name, module: Module, study: Study, depth: int) -> Iterator[Holder]:
-    """Where a model with a name is stored, later in the name's scope."""
+    """Where a model with a name is stored, later in the name's scope; else where its callers have
+    what it returns, alone or not."""
     table = module.table
     scope = table.scope_of(target)
-    stored = False
+    stored: list[Holder] = []
+    returned: list[Holder] = []
     statement = table.statement(target)
     for name in table.reads(target.id, scope):
         if name.lineno <= (statement.end_lineno or statement.lineno):
@@ -199,12 +201,15 @@ def _used(target: ast.Name, module: Module, study: Study, depth: int) -> Iterato
         calls_it = isinstance(parent, ast.Call) and parent.func is name
         if calls_it or isinstance(parent, ast.Attribute) or not depth:
             continue
-        for holder, where in _holders(name, module, study, depth - 1):
-            if holder is not None:
-                stored = True
-                yield holder, where
-    if not stored:
-        yield None, module
+        found = list(_holders(name, module, study, depth - 1))
+        if isinstance(table.statement(name), ast.Return):
+            returned += found
+        else:
+            stored += [each for each in found if each[0] is not None]
+    if stored:
+        yield from (each for each in [*stored, *returned] if each[0] is not None)
+    else:
+        yield from returned or [(None, module)]
 
 
 def is_module(cls: Class, study: Study) -> bool:
