@@ -372,3 +372,37 @@ def build(net):
     result, after = migrate({"train.py": given})
     assert not result.problems
     assert "wrapper = shard if flag else torch.nn.Identity" in after["train.py"]
+
+
+LOADER = """
+class Strategy:
+    def prepare(self, *given):
+        made = [self.wrap(each) for each in given]
+        return made[0] if len(made) == 1 else made
+
+    def wrap(self, net):
+        model = FSDP(net)
+        return model, torch.optim.AdamW(model.parameters())
+
+    def load(self, model, optimizer, scheduler, path):
+        model.load_state_dict(torch.load(f"{path}/model.pt"))
+        ASKED
+"""
+
+
+@pytest.mark.parametrize(
+    ("optimizer", "is_said"),
+    [
+        ("optimizer", True),
+        ("{'net': optimizer}['net']", True),
+        ("[scheduler, optimizer][-1]", True),
+        ("(lambda it: it)(optimizer)", True),
+        ("scheduler", False),
+        ("{'net': optimizer, 'other': scheduler}['other']", False),
+    ],
+)
+def test_an_optimizer_by_its_name_behind_what_holds_it(optimizer: str, is_said: bool) -> None:
+    given = "import torch\nfrom torch.distributed.fsdp import FullyShardedDataParallel as FSDP\n"
+    given += LOADER.replace("ASKED", f"{optimizer}.load_state_dict(torch.load(path))")
+    _, after = migrate({"train.py": given})
+    assert ("FSDP312" in after["train.py"]) is is_said

@@ -158,7 +158,7 @@ class Sequences:
         """Whether something may be added to a list or dict, or replaced: by its name, or unseen."""
         parent = module.table.parents.get(node)
         match parent:
-            case ast.Starred() | ast.keyword(arg=None):
+            case ast.Starred() | ast.keyword(arg=None) | ast.Subscript():
                 return False
             case ast.Assign(targets=[ast.Name(id=name)]):
                 return bool(self.index.additions.get(name))
