@@ -158,8 +158,10 @@ class Sequences:
         """Whether something may be added to a list or dict, or replaced: by its name, or unseen."""
         parent = module.table.parents.get(node)
         match parent:
-            case ast.Starred() | ast.keyword(arg=None) | ast.Subscript():
+            case ast.Starred() | ast.keyword(arg=None):
                 return False
+            case ast.Subscript(slice=asked):
+                return isinstance(asked, ast.Slice)  # a copy, which has a name itself
             case ast.Assign(targets=[ast.Name(id=name)]):
                 return bool(self.index.additions.get(name))
         return True
