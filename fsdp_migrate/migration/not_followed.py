@@ -13,6 +13,8 @@ from typing import NamedTuple
 from fsdp_migrate.analysis.module import Module
 from fsdp_migrate.analysis.values import Class, Display, External, Made, Unknown
 from fsdp_migrate.families.checkpoints import copied_models
+from fsdp_migrate.families.checkpoints.held_optimizers import is_given_optimizer
+from fsdp_migrate.families.checkpoints.holders import SAVING
 from fsdp_migrate.families.checkpoints.state_owners import sharded_inside, taken_out
 from fsdp_migrate.families.modules import (
     exact_classes,
@@ -36,7 +38,7 @@ from fsdp_migrate.families.parameters.parameter_owners import (
     sharded,
     with_holders,
 )
-from fsdp_migrate.families.training_loop import early_optimizers, swallowed_errors
+from fsdp_migrate.families.training_loop import swallowed_errors
 from fsdp_migrate.families.wrapping import own_names, sharded_parts, stored_models
 from fsdp_migrate.families.wrapping.module_values import LIBRARIES
 from fsdp_migrate.fsdp1 import api as fsdp1
@@ -265,7 +267,7 @@ def _is_wrapped(study: Study, node: ast.expr, module: Module) -> bool:
 def _selves(module: Module, study: Study, ways: _Ways) -> Iterator[tuple[ast.expr, str]]:
     """What may be ``self``, a part of a sharded model or what one is made of, in another guise, and
     is asked for its state."""
-    for attribute in module.table.attributes_by_name.of(STATES):
+    for attribute in module.table.attributes_by_name.of(STATES | {SAVING}):
         node = attribute.value
         if _is_holder(study, node, module):
             continue
@@ -297,9 +299,9 @@ def _parts(module: Module, study: Study) -> Iterator[tuple[ast.expr, str]]:
 
 
 def _is_optimizer(study: Study, node: ast.expr, module: Module) -> bool:
-    """Whether an expression is an optimizer that is given parameters of a sharded model."""
-    made = (v.callee for v in study.values(node, module) if isinstance(v, Made))
-    known = any(callee and early_optimizers.is_optimizer(callee, study) for callee in made)
+    """Whether an expression is an optimizer that is given parameters of a sharded model, as far as
+    that is known."""
+    known = any(is_given_optimizer(value, study) for value in study.values(node, module))
     return known and bool(models_of_optimizer(node, study, module))
 
 

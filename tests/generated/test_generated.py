@@ -372,3 +372,66 @@ def build(net):
     result, after = migrate({"train.py": given})
     assert not result.problems
     assert "wrapper = shard if flag else torch.nn.Identity" in after["train.py"]
+
+
+LOADER = """
+class Strategy:
+    def prepare(self, *given):
+        made = [self.wrap(each) for each in given]
+        return made[0] if len(made) == 1 else made
+
+    def wrap(self, net):
+        model = FSDP(net)
+        return model, torch.optim.AdamW(model.parameters())
+
+    def load(self, model, optimizer, scheduler, path):
+        model.load_state_dict(torch.load(f"{path}/model.pt"))
+        ASKED
+"""
+
+
+@pytest.mark.parametrize(
+    ("optimizer", "is_said"),
+    [
+        ("optimizer", True),
+        ("{'net': optimizer}['net']", True),
+        ("[scheduler, optimizer][-1]", True),
+        ("(lambda it: it)(optimizer)", True),
+        ("elsewhere.passed(optimizer)", True),
+        ("elsewhere.passed(scheduler)", False),
+        ("elsewhere.Scheduler(optimizer)", False),
+        ("scheduler", False),
+        ("{'other': scheduler}['other']", False),
+    ],
+)
+def test_an_optimizer_by_its_name_behind_what_holds_it(optimizer: str, is_said: bool) -> None:
+    given = "import elsewhere, torch\n"
+    given += "from torch.distributed.fsdp import FullyShardedDataParallel as FSDP\n"
+    given += LOADER.replace("ASKED", f"{optimizer}.load_state_dict(torch.load(path))")
+    result, after = migrate({"train.py": given})
+    assert ("FSDP312" in after["train.py"] or bool(result.not_followed)) is is_said
+
+
+@pytest.mark.parametrize(
+    ("part", "is_said"),
+    [
+        ("model.llm", True),
+        ("(model.llm or flag)", True),
+        ("(flag if flag else model.llm)", True),
+        ("elsewhere.passed(model.llm)", True),
+        ("(model.tokenizer or flag)", False),
+        ("elsewhere.passed(flag)", False),
+    ],
+)
+def test_an_adapter_that_is_a_part(part: str, is_said: bool) -> None:
+    given = f"""import elsewhere
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+
+def main(net, path, flag=None):
+    model = FSDP(net)
+    {part}.save_pretrained(path)
+"""
+    result, after = migrate({"train.py": given})
+    is_whole = "get_model_state_dict(" in after["train.py"]
+    assert (is_whole or bool(result.not_followed)) is is_said

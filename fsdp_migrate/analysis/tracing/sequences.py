@@ -165,6 +165,8 @@ class Sequences:
         match parent:
             case ast.Starred() | ast.keyword(arg=None):
                 return False
+            case ast.Subscript(slice=asked):
+                return isinstance(asked, ast.Slice)  # a copy, which has a name itself
             case ast.Assign(targets=[ast.Name(id=name)]):
                 return bool(self.index.additions.get(name))
         return True

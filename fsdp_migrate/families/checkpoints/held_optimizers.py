@@ -72,7 +72,7 @@ def held_optimizer(optimizer: ast.expr, module: Module, study: Study) -> Held:
             return Held("", values, f"{problem}, and which it holds is not plain to see")
         found |= held.keys()
         inside |= {v for given in held.values() for v in given if not isinstance(v, Constant)}
-        if not all(isinstance(v, Unknown) or _is_given_optimizer(v, study) for v in inside):
+        if not all(isinstance(v, Unknown) or is_given_optimizer(v, study) for v in inside):
             return Held("", values, f"{problem}, and what it holds may be something else")
         if not _hands_on(_class_of(holder), next(iter(held)), study):
             return Held("", values, f"{problem}, and does more with its state than hand it on")
@@ -170,7 +170,7 @@ def _optimizers_of(holder: Value, study: Study) -> Iterator[tuple[str, Values]]:
                 names |= stored
     for name in sorted(n for n in names if not n.startswith("__")):
         values = study.tracer.attribute(holder, name, holder.node, holder.module)
-        if any(_is_given_optimizer(v, study) for v in values):
+        if any(is_given_optimizer(v, study) for v in values):
             yield name, values
 
 
@@ -181,7 +181,8 @@ def _is_stored(node: ast.AST, own: str) -> TypeGuard[ast.Attribute]:
     return isinstance(node.value, ast.Name) and node.value.id == own
 
 
-def _is_given_optimizer(value: Value, study: Study) -> bool:
+def is_given_optimizer(value: Value, study: Study) -> bool:
+    """Whether a value is an optimizer, by what makes it, or as a parameter by its type or name."""
     if isinstance(value, Made) and value.callee is not None:
         return is_optimizer(value.callee, study)
     if not isinstance(value, Unknown) or not isinstance(value.node, ast.arg):

@@ -23,7 +23,7 @@ from fsdp_migrate.families.checkpoints import (
 )
 from fsdp_migrate.families.parameters import other_branches, parameter_owners
 from fsdp_migrate.families.training_loop import schedulers
-from fsdp_migrate.families.training_loop.early_optimizers import is_optimizer, is_optimizer_name
+from fsdp_migrate.families.training_loop.early_optimizers import is_optimizer_name
 from fsdp_migrate.fsdp1 import possible_models, unfollowed
 from fsdp_migrate.fsdp1.construct import Construct
 from fsdp_migrate.fsdp1.references import enclosing_function
@@ -180,11 +180,11 @@ def _beside(
 
 
 def _is_optimizer(node: ast.expr, module: Module, study: Study) -> bool:
-    """Whether something is an optimizer, by what makes it or by its name."""
-    made = [v for v in study.values(node, module) if isinstance(v, Made) and v.callee is not None]
-    if any(v.made_by.startswith(schedulers.TORCHS) for v in made):
+    """Whether something is an optimizer, by what makes it or by a name of it."""
+    values = study.values(node, module)
+    if any(isinstance(v, Made) and v.made_by.startswith(schedulers.TORCHS) for v in values):
         return False
-    known = any(v.callee is not None and is_optimizer(v.callee, study) for v in made)
+    known = any(held_optimizers.is_given_optimizer(v, study) for v in values)
     return known or is_optimizer_name(last_name(node))
 
 
