@@ -6,12 +6,14 @@ PYTHON ?= python3
 VENV ?= .venv
 TORCH ?= torch==2.13.0
 WORKERS ?= auto
+SECONDS ?= 3600
+SEED ?= 1
 
 bin := $(VENV)/bin
 ready := $(VENV)/.ready
 demo := build/demo
 
-.PHONY: help demo test lint documents mutants pairs needs attacks gpu benchmarks ruler ruler-record measure clean
+.PHONY: help demo test lint documents mutants pairs needs attacks fuzz gpu benchmarks ruler ruler-record measure clean
 
 help:
 	@echo "make demo        rewrite the example project, train before and after, print the verdict"
@@ -22,6 +24,7 @@ help:
 	@echo "make pairs       correct migrations, every fixture among them; verify must pass each one"
 	@echo "make needs       programs that need more than a short form; migrate must find it"
 	@echo "make attacks     programs written to mislead verify; none that is wrong may pass, none that is right fail"
+	@echo "make fuzz        an hour of programs with accidents (SECONDS=, SEED=); those with faults go to build/fuzz"
 	@echo "make gpu         what needs a GPU, where there is one (TORCH= a build for it)"
 	@echo "make ruler       tell what is written or said otherwise than at the last make ruler-record"
 	@echo "make measure     count the tool's changed lines beside those of migrations by hand"
@@ -69,6 +72,9 @@ needs: $(ready)
 
 attacks: $(ready)
 	$(bin)/python -m pytest -q -m attacks tests/verify/test_attacks.py
+
+fuzz: $(ready)
+	$(bin)/python -m tests.fuzz --seconds $(SECONDS) --seed $(SEED) --keep build/fuzz
 
 gpu: $(ready)
 	$(bin)/python -m pytest -q -rs -m gpu tests/verify/test_gpu.py

@@ -53,13 +53,13 @@ def run(arguments: list[str]) -> int:
             from fsdp_migrate.cli.options import Explain
 
             return explain(Explain(topic=topic[0] if topic else None))
-        case ["check", *paths] if paths and not any(path.startswith("-") for path in paths):
+        case ["check", *paths] if not any(path.startswith("-") for path in paths):
             from pathlib import Path
 
             from fsdp_migrate.cli.check import check
             from fsdp_migrate.cli.options import Check
 
-            return check(Check(paths=[Path(path) for path in paths]))
+            return check(Check(paths=[Path(path) for path in paths or (".",)]))
     from fsdp_migrate.cli import parser
 
     return parser.run(arguments)

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import shlex
+import sys
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
+from pathlib import Path
 
 from fsdp_migrate import report
 from fsdp_migrate.cli import console, session, summary
@@ -16,28 +19,40 @@ from fsdp_migrate.errors import InputError
 from fsdp_migrate.planning.outcome import Outcome
 from fsdp_migrate.report import text
 
+STDIN = Path("-")
+LINKED = frozenset({"full", "concise"})
+
 
 def check(asked: Check) -> int:
-    return session.trusting(asked.paths, asked.trust_rules, lambda: _check(asked))
+    given = [path for path in asked.paths if path != STDIN]
+    if len(given) < len(asked.paths) and len(asked.paths) > 1:
+        console.problem("- is standard input, and stands alone")
+        return BAD
+    return session.trusting(given or (Path(),), asked.trust_rules, lambda: _check(asked))
 
 
 def _check(asked: Check) -> int:
-    name = report.chosen(asked.format, asked.output)
-    if name not in report.FORMATS:
-        console.problem(f"--format must be one of {', '.join(report.FORMATS)}, not {name!r}")
+    formats = _formats(asked)
+    wrong = next((name for name in formats.values() if name not in report.FORMATS), None)
+    if wrong is not None:
+        console.problem(f"--format must be one of {', '.join(report.FORMATS)}, not {wrong!r}")
         return BAD
-    edit = name in report.WITH_CONTENTS and not asked.statistics
+    edit = not (report.WITH_CONTENTS.isdisjoint(formats.values()) or asked.statistics)
+    piped = sys.stdin.buffer.read() if STDIN in asked.paths else None
     try:
         with console.waiting("checking"):
             run = session.run(
                 asked.paths,
                 select=asked.select,
                 ignore=asked.ignore,
+                leave=asked.leave,
                 target=asked.target,
                 edit=edit,
+                partial=asked.partial,
                 jobs=asked.jobs or session.cores(),
                 trust_rules=asked.trust_rules,
                 configs=asked.configs,
+                piped=piped,
             )
     except InputError as error:
         console.problem(str(error))
@@ -45,22 +60,19 @@ def _check(asked: Check) -> int:
     total = _with_comments(
         summary.summary(run), run, whole=any(path.is_dir() for path in asked.paths)
     )
+    total = replace(total, rewrite="" if piped is not None else _rewriting(asked))
     if edit:
         total = replace(total, contents=summary.contents(run))
     found = report.events(run.result)
-    rendered = _statistics(found, total) if asked.statistics else report.render(name, found, total)
-    if asked.output is not None:
-        try:
-            project_paths.check_output(asked.output)
-            # Names of files need not be text; half a surrogate is not UTF-8.
-            asked.output.write_text(rendered, encoding="utf-8", errors="backslashreplace")
-        except OSError as error:
-            console.problem(f"{asked.output}: {error.strerror or error}")
+    for output, name in formats.items():
+        one = _statistics(found, total) if asked.statistics else report.render(name, found, total)
+        if output is None:
+            if not asked.quiet:
+                console.out(one, links=_links(found, total, run) if name in LINKED else {})
+        elif not _written(output, one):
             return BAD
-        if not asked.quiet:
-            console.note(text.counts(total))
-    elif not asked.quiet:
-        console.out(rendered)
+    if asked.outputs and not asked.quiet:
+        console.note(text.to_do(total))
     summary.tell_problems(total)
     if not asked.quiet:
         summary.tell_notes(run)
@@ -73,6 +85,53 @@ def _check(asked: Check) -> int:
     if asked.min_coverage is not None:
         return GOOD if total.reaches(asked.min_coverage) else SEE
     return SEE
+
+
+def _formats(asked: Check) -> dict[Path | None, str]:
+    """Where the report goes, None being the screen, and in which format. Of one file ``--format``
+    decides, of several first their suffixes."""
+    if len(asked.outputs) < 2:
+        output = asked.outputs[0] if asked.outputs else None
+        return {output: report.chosen(asked.format, output)}
+    known = {path: report.SUFFIXES.get(path.suffix.lower()) for path in asked.outputs}
+    return {path: name or asked.format or "full" for path, name in known.items()}
+
+
+def _written(output: Path, rendered: str) -> bool:
+    try:
+        project_paths.check_output(output)
+        # Names of files need not be text; half a surrogate is not UTF-8.
+        output.write_text(rendered, encoding="utf-8", errors="backslashreplace")
+    except OSError as error:
+        console.problem(f"{output}: {error.strerror or error}")
+        return False
+    return True
+
+
+def _rewriting(asked: Check) -> str:
+    """The command that does what this one shows."""
+    words = ["fsdp-migrate", "rewrite", *map(str, asked.paths)]
+    for option, codes in (
+        ("--select", asked.select),
+        ("--ignore", asked.ignore),
+        ("--leave", asked.leave),
+    ):
+        words += [option, ",".join(codes)] if codes else []
+    words += ["--target-torch", asked.target] if asked.target else []
+    for option, given in (("partial", asked.partial), ("configs", asked.configs)):
+        if given is not None:
+            words.append(f"--{option}" if given else f"--no-{option}")
+    words += ["--trust-rules"] if asked.trust_rules else []
+    return shlex.join(words)
+
+
+def _links(found: Sequence[report.Event], total: report.Summary, run: Run) -> dict[str, str]:
+    """Where places and codes of a text lead to, for terminals that have links."""
+    from fsdp_migrate.planning import pages
+
+    told: list[report.Event | report.Remark] = [*found, *text.remarks(total)]
+    links = {each.place: (Path.cwd() / each.path).as_uri() for each in told}
+    return links | {each.code: pages.url(each.code, run.config.rule_paths) for each in told}
 
 
 def _with_comments(total: report.Summary, run: Run, *, whole: bool) -> report.Summary:
@@ -91,12 +150,14 @@ def _with_comments(total: report.Summary, run: Run, *, whole: bool) -> report.Su
 
 
 def _statistics(found: Sequence[report.Event], total: report.Summary) -> str:
-    """Sites per rule, most frequent first; ``[*]`` marks what ``rewrite`` does."""
+    """Sites per rule, most frequent first; ``[*]`` marks what ``rewrite`` does, ``[review]`` what
+    it does and somebody has to judge."""
     from fsdp_migrate.syntax.suppressions import UNUSED
 
-    counted = Counter((e.code, e.outcome is not Outcome.LEFT) for e in found if not e.ignored)
+    marks = {Outcome.REWRITTEN: "[*]", Outcome.REVIEW: "[review]", Outcome.LEFT: "[ ]"}
+    counted = Counter((e.code, marks[e.outcome]) for e in found if not e.ignored)
     rows = sorted(counted.items(), key=lambda item: (-item[1], item[0]))
-    listed = [(n, f"{code}  {'[*]' if done else '[ ]'}") for (code, done), n in rows]
+    listed = [(n, f"{code}  {mark}") for (code, mark), n in rows]
     for number, what in (
         (len(total.unused), f"{UNUSED}  [ ]"),
         (total.ignored, "ignored"),

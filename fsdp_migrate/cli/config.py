@@ -30,6 +30,7 @@ KEYS = frozenset(
         "target-torch",
         "select",
         "ignore",
+        "leave",
         "exclude",
         "rule-paths",
         "line-length",
@@ -47,6 +48,7 @@ class Config:
     target_from: str = "the default"
     select: tuple[str, ...] = ()
     ignore: tuple[str, ...] = ()
+    leave: tuple[str, ...] = ()
     exclude: tuple[str, ...] = ()
     rule_paths: tuple[Path, ...] = ()
     line_length: int = DEFAULT_LINE
@@ -84,8 +86,9 @@ def load(start: Path, *, target: str | None = None) -> Config:
         root=root,
         target=chosen,
         target_from=origin,
-        select=_strings(table, "select", pyproject),
-        ignore=_strings(table, "ignore", pyproject),
+        select=_codes(table, "select", pyproject),
+        ignore=_codes(table, "ignore", pyproject),
+        leave=_codes(table, "leave", pyproject),
         exclude=_strings(table, "exclude", pyproject),
         rule_paths=rule_paths(root),
         line_length=_line_length(table, data, pyproject),
@@ -173,6 +176,10 @@ def _strings(table: dict[str, Any], key: str, path: Path) -> tuple[str, ...]:
     if not isinstance(value, list) or not all(isinstance(v, str) for v in value):
         raise ConfigError(f"{shown(path)}: {TABLE} {key} must be a list of strings")
     return tuple(value)
+
+
+def _codes(table: dict[str, Any], key: str, path: Path) -> tuple[str, ...]:
+    return tuple(code.strip().upper() for code in _strings(table, key, path))
 
 
 def _switch(table: dict[str, Any], key: str, path: Path, *, default: bool) -> bool:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -11,8 +11,8 @@ from fsdp_migrate import shown
 from fsdp_migrate.configurations import engine, plugin_calls
 from fsdp_migrate.configurations.recognise import ACCELERATE, COMPOSER, TRANSFORMERS
 from fsdp_migrate.fsdp1 import api as fsdp1
-from fsdp_migrate.migration.selection import is_selected
 from fsdp_migrate.planning import wrapped_elsewhere
+from fsdp_migrate.planning.chosen import Chosen
 from fsdp_migrate.planning.outcome import Outcome
 from fsdp_migrate.planning.result import Result
 
@@ -27,8 +27,7 @@ class Configs:
 
     found: engine.Configurations
     width: int
-    select: frozenset[str]
-    ignore: frozenset[str]
+    chosen: Chosen
     edit: bool
 
     @classmethod
@@ -38,8 +37,7 @@ class Configs:
         display: Callable[[Path], str],
         root: Path,
         width: int,
-        select: frozenset[str],
-        ignore: frozenset[str],
+        chosen: Chosen,
         *,
         edit: bool,
         pinned: engine.Pinned = lambda name, path: (),
@@ -47,13 +45,13 @@ class Configs:
         python: Callable[[], Iterable[tuple[Path, bytes]]] = tuple,
     ) -> Configs:
         found = engine.read(files, display, root, pinned, sources, python)
-        return cls(found, width, select, ignore, edit)
+        return cls(found, width, chosen, edit)
 
     def decide_in(self, result: Result, refused: Mapping[Key, str]) -> None:
         """Add to ``result`` what becomes of the settings, less what was ``refused``."""
 
         def refusal(code: str, key: Key) -> str:
-            if not is_selected(code, self.select, self.ignore):
+            if not self.chosen.has(code):
                 return f"{code} is not selected"
             return refused.get(key, "")
 
@@ -62,10 +60,20 @@ class Configs:
         result.configured, changes = self.found.decide(
             self.width, refusal, programs=programs, rewritten=result.changes
         )
+        result.configured = [
+            each if self.chosen.has(each.code) else replace(each, unreported=True)
+            for each in result.configured
+        ]
         result.problems += [p for p in self.found.problems if p not in result.problems]
         result.remarks = self.found.remarks
         if self.edit:
             result.changes |= changes
+
+    def places(self) -> Iterator[tuple[Key, Path]]:
+        """What is changed together, with each file that it is in."""
+        for group in self.found.groups:
+            for path in dict.fromkeys(block.file.path for block in group.blocks()):
+                yield engine.key(group), path
 
     def units(self) -> list[Unit]:
         """What there is to ask about in a review: what is changed together is asked together."""

@@ -28,10 +28,35 @@ def coloured(stream: object = None) -> bool:
     return bool(getattr(target, "isatty", lambda: False)()) and os.environ.get("TERM") != "dumb"
 
 
-def out(text: str) -> None:
-    """Results, to standard output."""
+def out(text: str, links: Mapping[str, str] | None = None) -> None:
+    """Results, to standard output; words in ``links`` lead to their addresses, where the terminal
+    has such links."""
     text = shown.text(text)
+    if links and _has_links():
+        known = {shown.text(word): address for word, address in links.items() if address}
+        wanted = "|".join(map(re.escape, sorted(known, key=len, reverse=True)))
+        text = re.sub(
+            rf"(?m)^( *--> )?({wanted})(?=:|[ ]|$)",
+            lambda m: f"{m[1] or ''}\x1b]8;;{known[m[2]]}\x1b\\{m[2]}\x1b]8;;\x1b\\",
+            text,
+        )
     sys.stdout.write(text if text.endswith("\n") or not text else f"{text}\n")
+
+
+def _has_links() -> bool:
+    """Whether standard output is a terminal that is known to have links. There is no way to ask."""
+    if not (coloured() and sys.stdout.isatty()):
+        return False
+    has = os.environ.get
+    programs = {"iTerm.app", "WezTerm", "vscode", "ghostty", "Hyper", "rio", "zed"}
+    terminals = ("xterm-kitty", "foot", "alacritty", "wezterm", "xterm-ghostty")
+    return bool(
+        has("WT_SESSION")
+        or has("KONSOLE_VERSION")
+        or has("TERM_PROGRAM") in programs
+        or has("TERM", "").startswith(terminals)
+        or (has("VTE_VERSION", "").isdigit() and int(has("VTE_VERSION", "0")) >= 5000)
+    )
 
 
 def note(text: str) -> None:
@@ -141,7 +166,7 @@ def _print(parts: list[tuple[str, str]], *, error: bool = False, end: str = "\n"
 
 @contextmanager
 def waiting(what: str) -> Iterator[None]:
-    """A spinner on a terminal's standard error, after half a second."""
+    """On a terminal's standard error, after half a second: what is done, and how far it is."""
     if not (sys.stderr.isatty() and coloured(sys.stderr)):
         yield
         return
@@ -164,6 +189,13 @@ def _spin(what: str, done: object) -> None:
     if done.wait(0.5):
         return
     from rich.console import Console
+    from rich.text import Text
 
-    with Console(stderr=True).status(what):
-        done.wait()
+    from fsdp_migrate.discovery import progress
+
+    with Console(stderr=True).status(what) as status:
+        while not done.wait(0.1):
+            far = shown.line(str(progress.now))
+            status.update(
+                Text(f"{what}: {far}" if far else what, no_wrap=True, overflow="ellipsis")
+            )

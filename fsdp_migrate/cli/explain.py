@@ -130,18 +130,33 @@ def _rule_paths() -> Sequence[Path]:
 
 
 def _explain_place(path: Path, cell: int, line: int, *, trust_rules: bool) -> int:
-    """Every site of a line with the pages of their rules."""
+    """Every site of a line with the pages of their rules, as a check of the project has them."""
     from fsdp_migrate import report
     from fsdp_migrate.cli import session
+    from fsdp_migrate.discovery import project_paths
     from fsdp_migrate.planning.outcome import place
     from fsdp_migrate.report import text
 
     try:
-        run = session.run([path], edit=False, trust_rules=trust_rules, configs=None)
+        given = session.start([path])
+        home = project_paths.project_root(given.parent)
+        if given.is_relative_to(here := Path.cwd()) and (home is None or here.is_relative_to(home)):
+            home = here
+        with console.waiting("checking"):
+            run = session.run(
+                [home or given.parent, given],
+                edit=False,
+                jobs=session.cores(),
+                trust_rules=trust_rules,
+                configs=None,
+            )
     except InputError as error:
         console.problem(str(error))
         return BAD
-    found = [e for e in report.events(run.result) if (e.cell, e.line) == (cell, line)]
+    name = run.found.display(given)
+    own = [e for e in report.events(run.result) if (e.path, e.cell) == (name, cell)]
+    found = [e for e in own if e.line == line]
+    found = found or [e for e in own if e.line <= line <= (e.end_line or e.line)]
     if not found:
         console.note(f"{place(shown.path(str(path)), line, cell)}: nothing of FSDP1 here")
         return GOOD

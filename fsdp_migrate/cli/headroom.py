@@ -40,14 +40,16 @@ def beside(function: Callable[[], T]) -> Callable[[], T]:
 
     limit, size = sys.getrecursionlimit(), threading.stack_size()
     thread = threading.Thread(target=call, daemon=True)
+    # Before it starts: on a busy machine it may be deep down before this thread goes on.
+    sys.setrecursionlimit(max(limit, DEPTH))
     try:
         threading.stack_size(STACK)
         thread.start()
     except (RuntimeError, ValueError):  # not that much address space: do without
+        sys.setrecursionlimit(limit)
         return function
     finally:
         threading.stack_size(size)
-    sys.setrecursionlimit(max(limit, DEPTH))
 
     def wait() -> T:
         try:

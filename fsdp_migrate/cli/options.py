@@ -6,31 +6,29 @@ Fields stand in the order of the help text; of several bases, those of the last 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
+from fsdp_migrate.cli.shared_options import (
+    Configs,
+    Ignore,
+    Jobs,
+    Leave,
+    Partial,
+    Paths,
+    Quiet,
+    Select,
+    Target,
+    TrustRules,
+    as_paths,
+)
 from fsdp_migrate.errors import ConfigError
-from fsdp_migrate.options import Option, argument, number, option
+from fsdp_migrate.options import argument, number, option
 from fsdp_migrate.verify.settings import ALL_STEPS, Settings
 
 SCREEN = Path("-")  # standard output in the place of a file
-
-
-def _codes(given: Iterable[str]) -> tuple[str, ...]:
-    """``FSDP101,FSDP2`` -> both, however often the option was given."""
-    words = (word.strip() for text in given for word in text.split(","))
-    return tuple(word for word in words if word)
-
-
-def _rules(name: str, which: str) -> Option:
-    help = f"{which} these rules: codes or their beginnings, with commas or repeated"
-    return option(name, metavar="CODE", help=help, read=_codes, repeated=True)
-
-
-def _paths(given: Iterable[str]) -> tuple[Path, ...]:
-    return tuple(map(Path, given))
 
 
 def _ranks(text: str) -> tuple[int, ...]:
@@ -45,46 +43,6 @@ def _steps(text: str) -> int:
     return steps
 
 
-Paths = Annotated[
-    Sequence[Path], argument("PATH", "files and directories", read=_paths, repeated=True)
-]
-Select = Annotated[tuple[str, ...], _rules("--select", "only")]
-Ignore = Annotated[tuple[str, ...], _rules("--ignore", "not")]
-Target = Annotated[
-    str | None,
-    option(
-        "--target-torch",
-        metavar="VERSION",
-        help="oldest torch the new code must run on [what the project requires, or 2.7]",
-    ),
-]
-Jobs = Annotated[
-    int | None,
-    option(
-        "--jobs",
-        metavar="N",
-        help="processes for large trees; 1 is this one alone [one per core]",
-        read=number(int, 1),
-    ),
-]
-Configs = Annotated[
-    bool | None,
-    option(
-        "--configs/--no-configs",
-        help="settings of frameworks, in YAML, JSON and shell scripts, too [configs]",
-    ),
-]
-TrustRules = Annotated[
-    bool,
-    option(
-        "--trust-rules",
-        help="run the Python rules in the directories that the project's rule-paths name [only "
-        "if your own configuration trusts the project]",
-    ),
-]
-Quiet = Annotated[bool, option("-q", "--quiet", help="only the exit code, and errors")]
-
-
 @dataclass(frozen=True, kw_only=True)
 class Rewrite:
     """Rewrite FSDP1 into FSDP2 in place."""
@@ -95,20 +53,14 @@ class Rewrite:
     ] = False
     select: Select = ()
     ignore: Ignore = ()
+    leave: Leave = ()
     target: Target = None
     jobs: Jobs = None
     configs: Configs = None
     allow_dirty: Annotated[
         bool, option("--allow-dirty", help="also change files with uncommitted changes")
     ] = False
-    partial: Annotated[
-        bool | None,
-        option(
-            "--partial/--no-partial",
-            help="where a site that is left would make a migrated model train or save wrongly, "
-            "migrate the rest and raise an error at the site, or leave that model FSDP1 [partial]",
-        ),
-    ] = None
+    partial: Partial = None
     review: Annotated[
         bool,
         option(
@@ -154,7 +106,15 @@ class Rewrite:
 class Check:
     """Say what is left of FSDP1 and what it would become."""
 
-    paths: Paths
+    paths: Annotated[
+        Sequence[Path],
+        argument(
+            "PATH",
+            "files and directories, or - for standard input [here]",
+            read=as_paths,
+            repeated=True,
+        ),
+    ] = (Path(),)
     format: Annotated[
         str | None,
         option(
@@ -164,15 +124,25 @@ class Check:
             "output file says, else full]",
         ),
     ] = None
-    output: Annotated[
-        Path | None,
-        option("-o", "--output", metavar="FILE", help="write the report to a file", read=Path),
-    ] = None
+    outputs: Annotated[
+        tuple[Path, ...],
+        option(
+            "-o",
+            "--output",
+            metavar="FILE",
+            help="write the report to a file, as its suffix says (.json, .sarif, .md, .html), and "
+            "not to the screen; repeatable",
+            read=as_paths,
+            repeated=True,
+        ),
+    ] = ()
     select: Select = ()
     ignore: Ignore = ()
+    leave: Leave = ()
     target: Target = None
     jobs: Jobs = None
     configs: Configs = None
+    partial: Partial = None
     min_coverage: Annotated[
         float | None,
         option(
@@ -211,11 +181,16 @@ class Undo:
         Sequence[Path],
         argument(
             "PATH",
-            "a file or directory of the project [here]; others it was run with",
-            read=_paths,
+            "a directory of the project [here], and others it was run with; or files: nothing but "
+            "these is put back",
+            read=as_paths,
             repeated=True,
         ),
     ] = (Path(),)
+    force: Annotated[
+        bool,
+        option("--force", help="also put back what was changed since, and lose those changes"),
+    ] = False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -290,7 +265,7 @@ class _Answer:
             metavar="FILE",
             help="write the report to a file as well, as its suffix says (.txt, .json, .xml, .md, "
             ".html); repeatable",
-            read=_paths,
+            read=as_paths,
             repeated=True,
         ),
     ] = ()
@@ -388,7 +363,7 @@ class _Programs:
             metavar="FILE",
             help="write the report to a file as well, as its suffix says (.txt, .json, .md, "
             ".html); repeatable",
-            read=_paths,
+            read=as_paths,
             repeated=True,
         ),
     ] = ()

@@ -8,6 +8,7 @@ Exit codes are the same for every command: 0 nothing to do or all good; 1 someth
 change, sites left, parity failed); 2 bad input or a failure of ours.
 """
 
+import os
 from collections.abc import Callable, Sequence
 from dataclasses import MISSING
 from functools import cached_property
@@ -27,6 +28,7 @@ from fsdp_migrate.errors import InputError
 from fsdp_migrate.options import Option, options_of
 
 NAME = "fsdp-migrate"
+COMPLETE = "_FSDP_MIGRATE_COMPLETE"
 # Each is carried out by the function of this name in the module of this name.
 COMMANDS: dict[str, type] = {
     "rewrite": options.Rewrite,
@@ -41,6 +43,8 @@ COMMANDS: dict[str, type] = {
 def run(arguments: Sequence[str]) -> int:
     """Run one command; the exit code. What is wrong with its options is said in one line."""
     program: Any = get_command(app)
+    if COMPLETE in os.environ:  # a shell asks what may stand next
+        program.main(prog_name=NAME, args=list(arguments), complete_var=COMPLETE)
     outer = typer.Context(program, info_name=NAME, **program.context_settings)
     if not arguments:
         console.note(outer.get_help())
@@ -163,7 +167,7 @@ app = typer.Typer(
     epilog="Exit codes: 0 nothing to do or all good; 1 something to see; 2 bad input or our "
     "failure.",
     subcommand_metavar="COMMAND ...",
-    add_completion=False,
+    add_completion=True,
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import re
+import shlex
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -16,13 +18,14 @@ from fsdp_migrate.cli.uncommitted import require_committed
 from fsdp_migrate.discovery import project_paths
 from fsdp_migrate.errors import InputError
 from fsdp_migrate.planning.outcome import Outcome
-from fsdp_migrate.planning.result import Result
+from fsdp_migrate.planning.result import Problem, Result
 from fsdp_migrate.report import text
 
 if TYPE_CHECKING:
     from fsdp_migrate.migration.engine import Key
 
 REFUSED = "refused in review"
+PROGRAM = re.compile(rb"(?m)^if +__name__ *== *[\"']__main__[\"']")
 
 
 def rewrite(asked: Rewrite) -> int:
@@ -40,6 +43,7 @@ def _rewrite(asked: Rewrite) -> int:
                 asked.paths,
                 select=asked.select,
                 ignore=asked.ignore,
+                leave=asked.leave,
                 target=asked.target,
                 partial=asked.partial,
                 jobs=asked.jobs or session.cores(),
@@ -54,10 +58,13 @@ def _rewrite(asked: Rewrite) -> int:
             require_committed(run.changed, run.found.display)
         if asked.review and run.result.changes:
             _review(run)
+        _leave_unwritable(run)
         _format(run, asked)
-        if run.result.changes:
-            from fsdp_migrate.rewriting import write
+        from fsdp_migrate.rewriting import write
 
+        if not run.result.changes:
+            write.clean_up(run.config.root)
+        else:
             write.write(run.config.root, run.result.changes, run.before, trees=run.found.trees)
         describe(run)
     except InputError as error:
@@ -71,7 +78,8 @@ def _rewrite(asked: Rewrite) -> int:
     else:
         show_run(run, verbose=asked.verbose)
         if run.result.changes:
-            console.out(f"Next: fsdp-migrate verify SCRIPT      Undo: {undo_command(run)}")
+            console.out(f"Next: {_verifying(run)}")
+            console.out(f"Undo: {undo_command(run)}")
     return exit_code(run)
 
 
@@ -96,6 +104,32 @@ def _format(run: Run, asked: Rewrite) -> None:
 
         with console.waiting("formatting"):
             formatting.format_changes(run)
+
+
+def _leave_unwritable(run: Run) -> None:
+    """Leave what belongs to files that cannot be written, and say which; the rest is done."""
+    if not run.result.changes:
+        return
+    from fsdp_migrate.migration.selection import key
+    from fsdp_migrate.rewriting import write
+
+    refused: dict[Key, str] = {}
+    problems: list[Problem] = []
+    while bad := write.unwritable(run.result.changes):
+        new = {
+            key(decision): f"its file {bad[path]}"
+            for decision in run.result.proposed
+            if (path := decision.site.module.source.file) in bad
+        }
+        if run.configs is not None:
+            new |= {k: f"its file {bad[p]}" for k, p in run.configs.places() if p in bad}
+        if not new.keys() - refused.keys():
+            return  # writing will say so: it is a file that all need, or a requirement
+        refused |= new
+        problems += [Problem(run.found.display(p), why) for p, why in bad.items()]
+        with console.waiting("rewriting"):
+            run.result = run.without(refused)
+    run.result.problems += problems
 
 
 def _no_review(*, dry_run: bool) -> str:
@@ -190,6 +224,22 @@ def show_run(run: Run, *, verbose: bool) -> None:
     for line in text.open_lines(total):
         console.out(line)
     summary.tell_notes(run)
+
+
+def _verifying(run: Run) -> str:
+    """The command that trains before and after, with the program if there is only one to think
+    of."""
+    if not any(path.suffix == ".py" for path in run.result.changes):
+        return "git diff"
+    if config.verify_table(run.config.root):
+        return "fsdp-migrate verify"
+    changed = [path for path in run.changed if path.suffix == ".py"]
+    every = [*run.found.candidates, *run.found.others]
+    for paths in (changed, every):
+        programs = [path for path in paths if PROGRAM.search(run.before.get(path, b""))]
+        if len(programs) == 1:
+            return f"fsdp-migrate verify {shlex.quote(run.found.display(programs[0]))}"
+    return "fsdp-migrate verify --help"
 
 
 def undo_command(run: Run) -> str:

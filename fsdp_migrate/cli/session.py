@@ -19,6 +19,7 @@ from fsdp_migrate.discovery import project_paths, search
 from fsdp_migrate.discovery.project_files import ProjectFiles
 from fsdp_migrate.errors import ConfigError, InputError
 from fsdp_migrate.planning import forms, pages
+from fsdp_migrate.planning.chosen import Chosen
 from fsdp_migrate.planning.result import NotFollowed, Problem, Result
 
 if TYPE_CHECKING:
@@ -122,6 +123,7 @@ def run(
     *,
     select: Sequence[str] = (),
     ignore: Sequence[str] = (),
+    leave: Sequence[str] = (),
     target: str | None = None,
     edit: bool = True,
     partial: bool | None = None,
@@ -130,6 +132,7 @@ def run(
     home: Path | None = None,
     quiet: bool = False,
     configs: bool | None = False,
+    piped: bytes | None = None,
     seen: Seen | None = None,
 ) -> Run:
     """Find, read, decide and (with ``edit``) make the new contents of everything under ``paths``.
@@ -139,6 +142,7 @@ def run(
     rules of the project's own run; ``home`` is the project that ``paths`` are a copy of.
     ``quiet``: whose rules run was said. ``configs``: settings of frameworks count too; None is
     what the configuration says.
+    ``piped`` is a file that is given in the place of paths.
     ``seen`` is what a run of the original has shown, or gets told what it is to show.
 
     Raises:
@@ -147,19 +151,25 @@ def run(
         rule.RuleError: a rule of the user's is wrong.
     """
     started = time.perf_counter()
-    settings = config.load(start(paths), target=target)
-    _check_codes((*select, *ignore), "", settings)
-    _check_codes((*settings.select, *settings.ignore), f"{config.TABLE}: ", settings)
+    settings = config.load(start(paths) if piped is None else Path.cwd(), target=target)
+    _check_codes((*select, *ignore, *leave), "", settings)
+    configured_codes = (*settings.select, *settings.ignore, *settings.leave)
+    _check_codes(configured_codes, f"{config.TABLE}: ", settings)
     word = trust.find_trust(home or settings.root, settings.rule_paths, asked=trust_rules)
     if word.note and not quiet:
         console.note(f"note: {word.note}")
-    chosen = frozenset(select or settings.select)
-    ignored = frozenset((*ignore, *settings.ignore))
+    chosen = Chosen(
+        frozenset(select or settings.select),
+        frozenset((*ignore, *settings.ignore)),
+        frozenset((*leave, *settings.leave)),
+    )
     result = Result()
     with headroom.without_collector():
         wanted = settings.configs if configs is None else configs
-        found = search.find(
-            paths, settings.exclude, settings.root, jobs=jobs, configurations=wanted
+        found = (
+            search.find(paths, settings.exclude, settings.root, jobs=jobs, configurations=wanted)
+            if piped is None
+            else search.of_text(piped)
         )
         configured = None
         if found.configurations:
@@ -171,7 +181,6 @@ def run(
                 found.root,
                 settings.line_length,
                 chosen,
-                ignored,
                 edit=edit,
                 pinned=lambda name, path: releases.pinned(name, path, settings.root),
                 sources=found.candidates,
@@ -182,7 +191,6 @@ def run(
                 found,
                 settings,
                 chosen,
-                ignored,
                 word.loaded,
                 edit=edit,
                 partial=settings.partial if partial is None else partial,
@@ -199,11 +207,10 @@ def run(
     for path, reason in found.unread:
         result.problems.append(Problem(found.display(path), f"cannot be read: {reason}"))
     floors = None
-    if edit and (result.changes or configured is not None):
+    if edit and piped is None and (result.changes or configured is not None):
         from fsdp_migrate.cli.requirements import CODE, Floors
-        from fsdp_migrate.migration.selection import is_selected
 
-        if is_selected(CODE, chosen, ignored):
+        if chosen.has(CODE):
             floors = Floors([Path.cwd() / p for p in paths], settings.target, found.display)
             floors.raise_in(result)
             every = (*found.candidates, *found.others, *map(Path, found.library))
@@ -267,8 +274,7 @@ def cores() -> int:
 def _engine(
     found: ProjectFiles,
     settings: config.Config,
-    select: frozenset[str],
-    ignore: frozenset[str],
+    chosen: Chosen,
     rules: Sequence[Path],
     *,
     edit: bool,
@@ -337,8 +343,9 @@ def _engine(
 
     options = engine.Options(
         settings.target,
-        select,
-        ignore,
+        chosen.select,
+        chosen.ignore,
+        chosen.leave,
         line_length=settings.line_length,
         single_line_imports=settings.imports.single_line,
         first_party=settings.imports.first_party,

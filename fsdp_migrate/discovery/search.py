@@ -12,7 +12,7 @@ import os
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
-from fsdp_migrate.discovery import ignore_patterns, project_paths
+from fsdp_migrate.discovery import ignore_patterns, progress, project_paths
 from fsdp_migrate.discovery.project_files import ProjectFiles
 from fsdp_migrate.discovery.project_paths import PathProblem
 from fsdp_migrate.discovery.walk import NOTEBOOK, Walk
@@ -73,10 +73,23 @@ def find(
     return found
 
 
+def of_text(data: bytes) -> ProjectFiles:
+    """One file that is not on disk, shown as ``-``."""
+    path = Path.cwd() / "-"
+    found = ProjectFiles(path.parent, candidates={path: data}, seen=1)
+    if TOOL_NAME in data:
+        found.commented[path] = data
+    from fsdp_migrate.discovery import relevance
+
+    relevance.classify(found, [], 1)
+    return found
+
+
 def _read_candidates(files: Sequence[str], found: ProjectFiles, jobs: int) -> list[str]:
     """Fill ``found.candidates``; return the files that do not mention FSDP."""
     rest = []
-    for file, answer in zip(files, _map(_contents_if_fsdp, files, jobs), strict=True):
+    answers = _map(_contents_if_fsdp, files, jobs)
+    for file, answer in zip(progress.through("reading", files), answers, strict=True):
         if answer is None:
             rest.append(file)
         elif isinstance(answer, bytes):

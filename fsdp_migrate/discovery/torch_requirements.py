@@ -111,7 +111,7 @@ def files(directory: Path) -> list[Path]:
     """The files of a directory that may require torch, those for the package first."""
     named = [directory / name for name in NAMES]
     found = [path for pattern in PATTERNS for path in sorted(directory.glob(pattern))]
-    return [path for path in (*named, *found) if path.is_file()]
+    return [p for p in (*named, *found) if p.exists() and not p.is_dir()]
 
 
 def locks(directory: Path) -> list[Path]:

@@ -113,6 +113,8 @@ class Walk:
                         self._configuration(entry.path)
                 elif entry.is_symlink():
                     self._link(entry.path, real_top)
+                else:
+                    self._unread.append((Path(entry.path), "is neither a file nor a directory"))
             stack += reversed(below)
 
     def _configuration(self, path: str, specs: ignore_patterns.Specs | None = None) -> None:

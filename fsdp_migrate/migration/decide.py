@@ -11,6 +11,7 @@ import ast
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
+from fsdp_migrate.discovery import progress
 from fsdp_migrate.families.wrapping import (
     enclosing_models,
     keyword_dictionaries,
@@ -153,7 +154,9 @@ def _decide(study: Study) -> list[Decision]:
             and s.node not in study.conversions
         )
     ]
-    for site in sorted(later, key=_rank):
+    later.sort(key=_rank)
+    names = [f"{site.module.display}:{site.position[0]}" for site in later]
+    for site in progress.through("deciding", later, names):
         if not constructors.is_inside(site, study):
             decisions.append(ask(site, study))
     for module in study.project.modules:

@@ -12,6 +12,7 @@ from pathlib import Path, PurePath
 from fsdp_migrate import workers
 from fsdp_migrate.analysis.module import Library, Module
 from fsdp_migrate.analysis.project import Project
+from fsdp_migrate.discovery import progress
 from fsdp_migrate.fsdp1.site import Key
 from fsdp_migrate.migration import (
     blockers,
@@ -53,7 +54,7 @@ def read(
     """Parse every file that is Python; say what is wrong with the others."""
     sources: list[Source] = []
     problems: list[Problem] = []
-    for path, data in files.items():
+    for path, data in progress.through("parsing", files.items(), [*map(str, files)]):
         shown = display.get(path, path.as_posix())
         try:
             if path.suffix == notebook.SUFFIX:
@@ -61,7 +62,9 @@ def read(
             else:
                 sources.append(Source.parse(data, path=path, display=shown))
         except notebook.NotebookError as error:
-            problems.append(Problem(shown, error.message, error.line, cell=error.cell))
+            where = cells.line_in_file(data, error.cell, error.line) if error.cell else 0
+            problem = Problem(shown, error.message, error.line, cell=error.cell, file_line=where)
+            problems.append(problem)
         except SourceError as error:
             problems.append(Problem(shown, error.message, error.line))
     return sources, problems
@@ -300,7 +303,8 @@ def _edit(
     edited = [module for module in project.modules if resolved.get(module)]
     renew = _renewer(project, {module: resolved[module] for module in edited}, options)
     answers = workers.each(renew, edited, jobs=options.jobs, least=MANY)
-    for module, answer in zip(edited, answers, strict=True):
+    names = [module.display for module in edited]
+    for module, answer in zip(progress.through("editing", edited, names), answers, strict=True):
         if isinstance(answer, workers.Crash):
             failed[module] = Defect("the process that edited it ended", crashed=True)
             continue

@@ -16,17 +16,17 @@ def heeded(decision: Decision) -> Decision:
     """``decision``, unless a comment says that its site is to stay as it is."""
     site, codes = decision.site, filter(None, (decision.code, decision.rule))
     found = suppressions.find(site.node, site.module.source, site.module.table, *codes)
-    return decision if found is None else _ignored(decision, found)
+    return decision if found is None else to_stay(decision, found)
 
 
-def _ignored(decision: Decision, by: suppressions.Ignored) -> Decision:
+def to_stay(decision: Decision, by: suppressions.Ignored) -> Decision:
     """*Left* on purpose. What would be rewritten may go wrong on a migrated model if it is not;
     what stays as it is anyway holds nothing back."""
     reason = by.ignore.reason
     return replace(
         decision,
         outcome=Outcome.LEFT,
-        message=f"ignored here: {reason}" if reason else "ignored here",
+        message=f"stays on purpose: {reason}" if reason else "stays on purpose",
         help="",
         edits=(),
         guard=Guard(problem=decision.guard.problem),
@@ -53,7 +53,7 @@ def _with_ignored(decisions: Sequence[Decision]) -> list[Decision]:
             site = decision.site
             by = suppressions.find(site.node, site.module.source, site.module.table, HELD)
         if by is not None:
-            result.append(_ignored(decision, by))
+            result.append(to_stay(decision, by))
         elif (
             decision.outcome is Outcome.LEFT
             and decision.ignored is None
@@ -61,8 +61,8 @@ def _with_ignored(decisions: Sequence[Decision]) -> list[Decision]:
             and decision.models <= models.keys()
         ):
             by = next(models[c] for c in decision.models)
-            message = f"stays FSDP1 with its model, which is ignored at {by.place}"
-            result.append(replace(_ignored(decision, by), message=message))
+            message = f"stays FSDP1 with its model, as {by.place} says"
+            result.append(replace(to_stay(decision, by), message=message))
         else:
             result.append(decision)
     return result
@@ -77,8 +77,8 @@ def held(decision: Decision, *causes: Decision) -> Decision:
         where = place(cause.site.module.display, line, cell)
         message, help_ = f"held back with {where} ({cause.code})", f"settle {where}, then run again"
         if cause.ignored is not None:
-            message = f"held back with {where} ({cause.code}), which is ignored"
-            help_ = f"ignore it as well, or remove the comment at {cause.ignored.place}"
+            message = f"held back with {where} ({cause.code}), which stays on purpose"
+            help_ = f"leave it as well, or take back what {cause.ignored.place} says"
     return replace(
         decision,
         code=HELD,

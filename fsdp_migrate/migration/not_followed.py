@@ -112,9 +112,8 @@ def places(study: Study) -> list[NotFollowed]:
         name = distant_optimizers.called_by(around, constructor.module)
         why = f"an optimizer that is built before {name}() is called, out of sight, trains nothing"
         if constructor.wrapped not in sites:
-            found[constructor.module, why, line] = NotFollowed(
-                constructor.module.display, line, why
-            )
+            key = constructor.module, why, line
+            found[key] = _not_followed(constructor.module, line, why)
     ways = _ways(study)
     for module in study.project.modules:
         unfollowed_here = _unfollowed(module, study, ways)
@@ -125,8 +124,13 @@ def places(study: Study) -> list[NotFollowed]:
             line, _ = module.position(node)
             key = module, why, line if why in BY_LINE else 0
             if key not in found and node not in sites:
-                found[key] = NotFollowed(module.display, line, why)
+                found[key] = _not_followed(module, line, why)
     return list(found.values())
+
+
+def _not_followed(module: Module, line: int, why: str) -> NotFollowed:
+    cell, shown, _ = module.source.place(line)
+    return NotFollowed(module.display, shown, why, cell)
 
 
 def _unfollowed(module: Module, study: Study, ways: _Ways) -> Iterator[tuple[ast.expr, str]]:

@@ -337,7 +337,8 @@ class Decision:
     models: frozenset[Constructor] = frozenset()
     quiet: bool = False
     cause: Cause = Cause.OWN
-    ignored: Ignored | None = None  # left because a comment says so
+    ignored: Ignored | None = None  # the comment by which it stays, or is not reported
+    unreported: bool = False  # whatever becomes of it
     guard: Guard = Guard()
     rule: str = ""  # the site's own, where ``code`` is that of another
     held_by: tuple[Decision, ...] = ()  # all that must be settled before it is migrated
@@ -352,6 +353,11 @@ class Decision:
             for e in self.edits
         )
         return replace(self, edits=tuple(edits))
+
+    @property
+    def is_ignored(self) -> bool:
+        """Whether it is no failure, and only counted."""
+        return self.unreported or self.ignored is not None
 
     @property
     def held(self) -> bool:

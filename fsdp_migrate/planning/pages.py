@@ -12,10 +12,10 @@ import os
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
 from pathlib import Path
 
-from fsdp_migrate import shown
+from fsdp_migrate import HOME, __version__, shown
 from fsdp_migrate.errors import ConfigError
 from fsdp_migrate.fsdp1.construct import Construct
 
@@ -55,6 +55,12 @@ class Page:
     name: str
     document: str
     path: Path
+
+    @property
+    def document_path(self) -> Path:
+        """The file that it stands in."""
+        written = self.path.with_suffix(".md")
+        return written if written.is_file() else self.path
 
     @property
     def summary(self) -> str:
@@ -141,6 +147,22 @@ def pages(directories: Iterable[Path] = ()) -> list[Page]:
             page = page_of(path)
             found.setdefault(page.code, page)  # ours are what they are, whatever a project has
     return sorted(found.values(), key=lambda p: p.code)
+
+
+def url(code: str, directories: Iterable[Path] = ()) -> str:
+    """Where the page of a rule can be read; empty for a rule of a project's own, and for none."""
+    found = _addresses(tuple(directories)).get(code)
+    return found or ""
+
+
+@cache
+def _addresses(directories: tuple[Path, ...]) -> dict[str, str]:
+    ours = bundled()
+    return {
+        page.code: f"{HOME}/blob/v{__version__}/rules/{document.relative_to(ours).as_posix()}"
+        for page in pages(directories)
+        if (document := page.document_path).is_relative_to(ours)
+    }
 
 
 def own_directories(root: Path, names: Sequence[str], origin: str) -> tuple[Path, ...]:

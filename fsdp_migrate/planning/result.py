@@ -23,6 +23,11 @@ class Problem:
     line: int = 0
     ours: bool = False  # a defect of fsdp-migrate, not of the input
     cell: int = 0  # of a notebook, from 1
+    file_line: int = 0  # of a notebook
+
+    @property
+    def in_file(self) -> int:
+        return self.file_line or self.line
 
     @property
     def place(self) -> str:
@@ -54,10 +59,11 @@ class NotFollowed:
     display: str
     line: int
     why: str
+    cell: int = 0  # of a notebook, from 1
 
     @property
     def place(self) -> str:
-        return place(self.display, self.line)
+        return place(self.display, self.line, self.cell)
 
 
 @dataclass(frozen=True)
@@ -81,6 +87,11 @@ class Configured:
     ignoring: str = ""  # the code of that comment that counted
     cell: int = 0  # of a notebook, from 1; then the lines are the cell's
     file_line: int = 0  # of a notebook
+    unreported: bool = False  # its rule is not among those asked for
+
+    @property
+    def is_ignored(self) -> bool:
+        return self.unreported or self.ignore is not None
 
 
 @dataclass(frozen=True)
@@ -90,6 +101,7 @@ class HeldBack:
     sites: int
     places: tuple[str, ...]
     is_stoppable: bool  # ``--partial`` migrates the sites, and stops the program at the places
+    links: tuple[str, ...] = ()  # where several models have something in common
 
 
 @dataclass
@@ -108,8 +120,12 @@ class Result:
     again: Callable[..., Result] | None = field(default=None, repr=False)  # without some decisions
 
     def count(self, outcome: Outcome) -> int:
-        decided = sum(d.outcome is outcome for d in self.decisions)
-        return decided + sum(c.outcome is outcome for c in self.configured)
+        """How many sites ended so, of those that are not ignored; *left* includes these."""
+        ended = [(d.outcome, d.is_ignored) for d in self.decisions]
+        ended += [(c.outcome, c.is_ignored) for c in self.configured]
+        if outcome is Outcome.LEFT:
+            return sum(end is outcome or ignored for end, ignored in ended)
+        return sum(end is outcome and not ignored for end, ignored in ended)
 
     @property
     def sites(self) -> int:
@@ -117,5 +133,5 @@ class Result:
 
     @property
     def ignored(self) -> int:
-        decided = sum(d.ignored is not None for d in self.decisions)
-        return decided + sum(c.ignore is not None for c in self.configured)
+        decided = sum(d.is_ignored for d in self.decisions)
+        return decided + sum(c.is_ignored for c in self.configured)

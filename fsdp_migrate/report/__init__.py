@@ -32,7 +32,7 @@ SUFFIXES = {
     ".html": "html",
 }
 PLAIN = frozenset({"full", "concise", "github"})  # text that a terminal or a log shows
-WITH_CONTENTS = frozenset({"html"})  # formats that show the files before and after
+WITH_CONTENTS = frozenset({"html", "json", "sarif"})  # that need the files before and after
 
 __all__ = [
     "FORMATS",

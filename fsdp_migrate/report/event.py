@@ -40,8 +40,9 @@ class Event:
     help: str
     source: str  # the line the site begins on
     held: bool = False
-    ignored: bool = False  # left because a comment says so
+    ignored: bool = False  # it stays, or is not reported, because the user says so
     end_line: int = 0  # of an expression; elsewhere the line itself
+    end_column: int = 0  # behind its last character
     guarded: bool = False  # left, and a guard stops the program there
     models: tuple[str, ...] = ()  # of a guarded site: where its models are made
     cell: int = 0  # of a notebook, from 1; then ``line`` is the cell's
@@ -49,7 +50,17 @@ class Event:
 
     @property
     def place(self) -> str:
-        return f"{place(self.path, self.line, self.cell)}:{self.column}"
+        return f"{self.where}:{self.column}"
+
+    @property
+    def where(self) -> str:
+        """The line without the column."""
+        return place(self.path, self.line, self.cell)
+
+    @property
+    def in_file(self) -> int:
+        """The line of the file itself, which in notebooks is not the cell's."""
+        return self.file_line or self.line
 
 
 @dataclass(frozen=True)
@@ -65,10 +76,20 @@ class Remark:
     source: str
     width: int
     listed: bool = False  # a marker of a site that is reported anyway
+    cell: int = 0  # of a notebook, from 1; then ``line`` is the cell's
+    file_line: int = 0
 
     @property
     def place(self) -> str:
-        return f"{self.path}:{self.line}:{self.column}"
+        return f"{self.where}:{self.column}"
+
+    @property
+    def where(self) -> str:
+        return place(self.path, self.line, self.cell)
+
+    @property
+    def in_file(self) -> int:
+        return self.file_line or self.line
 
 
 @dataclass(frozen=True)
@@ -124,6 +145,7 @@ class Summary(Coverage):
     root: Path = Path()  # what a code host calls the files relative to
     rule_paths: tuple[Path, ...] = ()
     contents: Mapping[str, tuple[str, str]] = field(default_factory=dict)  # before, after
+    rewrite: str = "fsdp-migrate rewrite"  # the command that does what is to be done
 
 
 def by_file(found: Iterable[Event]) -> dict[str, Coverage]:
@@ -135,7 +157,7 @@ def by_file(found: Iterable[Event]) -> dict[str, Coverage]:
 
 
 def _coverage(found: Sequence[Event]) -> Coverage:
-    ended = Counter(e.outcome for e in found)
+    ended = Counter(Outcome.LEFT if e.ignored else e.outcome for e in found)
     return Coverage(
         len(found),
         ended[Outcome.REWRITTEN],
@@ -210,24 +232,28 @@ def _event(decision: Decision) -> Event:
     node = site.node
     cell, shown_line, shown_column = site.place
     excerpt = site.module.source.excerpt
-    single = getattr(node, "end_lineno", line) == line
+    last = line if isinstance(node, ast.stmt) else getattr(node, "end_lineno", line)
     end = getattr(node, "end_col_offset", None)
-    if single and end is not None:
+    if getattr(node, "end_lineno", line) == line and end is not None:
         width = site.module.source.column(line, end) + 1 - column
     else:
         width = len(text) - column + 1
+    width = max(1, width)
+    end_column = shown_column + width
+    if last != line and end is not None:
+        end_column = site.module.source.column(last, end) + 1
     help_ = decision.help
     if decision.guard.problem:
         help_ += f"; no guard can stand there: {decision.guard.problem}"
     makers = sorted(
-        (c.module.display, *c.module.position(c.defined_by or c.call))
+        (c.module.display, *c.module.source.place(*c.module.position(c.defined_by or c.call)))
         for c in (decision.models if decision.guarded else ())
     )
     return Event(
         path=site.module.display,
         line=shown_line,
         column=shown_column,
-        width=max(1, width),
+        width=width,
         code=decision.code,
         outcome=decision.outcome,
         construct=site.construct,
@@ -235,11 +261,11 @@ def _event(decision: Decision) -> Event:
         help=help_,
         source=text if excerpt is None else excerpt.shown(line),
         held=decision.held,
-        ignored=decision.ignored is not None,
-        end_line=shown_line
-        + (0 if isinstance(node, ast.stmt) else getattr(node, "end_lineno", line) - line),
+        ignored=decision.is_ignored,
+        end_line=shown_line + last - line,
+        end_column=end_column,
         guarded=decision.guarded,
-        models=tuple(dict.fromkeys(f"{path}:{row}" for path, row, _ in makers)),
+        models=tuple(dict.fromkeys(place(path, row, cell) for path, cell, row, _ in makers)),
         cell=cell,
         file_line=0 if excerpt is None else excerpt.file_line(line),
     )
@@ -258,8 +284,9 @@ def _event_of_setting(found: Configured) -> Event:
         help=found.help,
         source=found.source,
         held=found.held,
-        ignored=found.ignore is not None,
+        ignored=found.is_ignored,
         end_line=found.end_line,
+        end_column=found.column + found.width if found.end_line == found.line else 0,
         cell=found.cell,
         file_line=found.file_line,
     )

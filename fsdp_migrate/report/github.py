@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from fsdp_migrate.planning.outcome import Outcome
 from fsdp_migrate.report.event import Event, Summary
-from fsdp_migrate.report.text import headline, remark, remarks
+from fsdp_migrate.report.text import headline, remark, remarks, to_do
 
 LEVELS = {Outcome.REWRITTEN: "notice", Outcome.REVIEW: "warning", Outcome.LEFT: "warning"}
 
@@ -12,25 +12,33 @@ LEVELS = {Outcome.REWRITTEN: "notice", Outcome.REVIEW: "warning", Outcome.LEFT: 
 def render(found: list[Event], total: Summary) -> str:
     lines = [_annotation(e) for e in found if not e.ignored]
     lines += [
-        f"::notice file={_property(r.path)},line={r.line},col={r.column},title={_property(r.code)}"
-        f"::{_data(remark(r))}"
+        f"::notice file={_property(r.path)},line={r.in_file}{'' if r.cell else f',col={r.column}'},"
+        f"title={_property(r.code)}::{_data(remark(r))}"
         for r in remarks(total)
     ]
     for problem in total.problems:
         lines.append(
-            f"::error file={_property(problem.display)},line={problem.line or 1}"
+            f"::error file={_property(problem.display)},line={problem.in_file or 1}"
             f"::{_data(problem.message)}"
         )
+    if total.sites or total.problems:
+        lines.append(f"::notice title=fsdp-migrate::{_data(to_do(total))}")
     return "".join(f"{line}\n" for line in lines)
 
 
 def _annotation(event: Event) -> str:
-    line = event.file_line or event.line
     text = headline(event) + (f"\n{event.help}" if event.help else "")
-    return (
-        f"::{LEVELS[event.outcome]} file={_property(event.path)},line={line},"
-        f"col={event.column},title={_property(event.code)}::{_data(text)}"
-    )
+    where = f"file={_property(event.path)},line={event.in_file}"
+    if event.cell:  # the file's columns are not the cell's
+        text = f"cell {event.cell}, line {event.line}: {text}"
+    else:
+        where += f",col={event.column}"
+        if event.end_line:
+            where += f",endLine={event.end_line}"
+        if event.end_column:
+            where += f",endColumn={event.end_column}"
+    title = f"{event.code} (review)" if event.outcome is Outcome.REVIEW else event.code
+    return f"::{LEVELS[event.outcome]} {where},title={_property(title)}::{_data(text)}"
 
 
 def _data(text: str) -> str:

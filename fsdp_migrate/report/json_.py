@@ -8,6 +8,8 @@ from __future__ import annotations
 import json
 
 from fsdp_migrate import shown
+from fsdp_migrate.planning import pages
+from fsdp_migrate.report import edits
 from fsdp_migrate.report.event import Coverage, Event, Remark, Summary, by_file
 
 
@@ -20,7 +22,11 @@ def render(found: list[Event], total: Summary) -> str:
                 **({"cell": e.cell} if e.cell else {}),
                 "line": e.line,
                 "column": e.column,
+                "end_line": e.end_line or e.line,
+                **({"end_column": e.end_column} if e.end_column else {}),
+                **({"file_line": e.file_line} if e.file_line else {}),
                 "code": e.code,
+                "url": pages.url(e.code, total.rule_paths),
                 "outcome": e.outcome.value,
                 "construct": str(e.construct),
                 "message": e.message,
@@ -32,13 +38,25 @@ def render(found: list[Event], total: Summary) -> str:
             for e in found
         ],
         "files": [{"path": path, **_coverage(own)} for path, own in by_file(found).items()],
+        "changes": edits.listed(total.contents),
         "markers": [_remark(m) for m in total.markers],
         "unused_ignores": [_remark(u) for u in total.unused],
         "not_followed": [
-            {"path": n.display, "line": n.line, "message": n.why} for n in total.not_followed
+            {
+                "path": n.display,
+                **({"cell": n.cell} if n.cell else {}),
+                "line": n.line,
+                "message": n.why,
+            }
+            for n in total.not_followed
         ],
         "held_back": [
-            {"sites": h.sites, "by": list(h.places), "partial": h.is_stoppable}
+            {
+                "sites": h.sites,
+                "by": list(h.places),
+                "partial": h.is_stoppable,
+                "linked": list(h.links),
+            }
             for h in total.held_back
         ],
         "summary": {
@@ -78,6 +96,7 @@ def _coverage(of: Coverage) -> dict[str, object]:
 def _remark(found: Remark) -> dict[str, object]:
     return {
         "path": found.path,
+        **({"cell": found.cell} if found.cell else {}),
         "line": found.line,
         "column": found.column,
         "code": found.code,

@@ -13,6 +13,7 @@ from fsdp_migrate import shown as printable
 from fsdp_migrate.planning.outcome import Outcome
 from fsdp_migrate.report.event import Coverage, Event, Remark, Summary, by_file
 from fsdp_migrate.report.text import (
+    counts,
     headline,
     open_lines,
     plural,
@@ -53,7 +54,7 @@ def _parts(found: Sequence[Event], total: Summary) -> Iterator[list[str]]:
     held = [e for e in left if e.held]
     if held:
         yield _briefly(held, "held back: settle what is left, and they go with it")
-    review = [e for e in found if e.outcome is Outcome.REVIEW]
+    review = [e for e in found if e.outcome is Outcome.REVIEW and not e.ignored]
     if review:
         heads = ("place", "rule", "becomes", "what may differ")
         yield section("To review", heads, [_row(e) for e in review])
@@ -70,7 +71,8 @@ def _totals(found: Sequence[Event], total: Summary) -> Iterator[str]:
     yield f"## fsdp-migrate: {title(total)}"
     yield ""
     if not total.sites:
-        yield f"{total.files} {plural('file', total.files)} read."
+        read = f"{total.files} {plural('file', total.files)} read"
+        yield f"{sentence(counts(total)) if total.problems else read}."
     else:
         yield from table(
             ("", "sites", "to rewrite", "to review", "left", "ignored", "migrated"),
@@ -83,9 +85,9 @@ def _totals(found: Sequence[Event], total: Summary) -> Iterator[str]:
     yield from quoted(problem_lines(total), "**Error**: ")
     yield from quoted(total.notes if total.sites else ())
     yield from quoted(open_lines(total))
-    if total.rewritten or total.review:
+    if (total.rewritten or total.review) and total.rewrite:
         yield ""
-        yield "Next: `fsdp-migrate rewrite`"
+        yield f"Next: {code(total.rewrite)}"
 
 
 def _numbers(own: Coverage) -> tuple[str, ...]:
@@ -133,7 +135,7 @@ def _row(event: Event) -> tuple[str, str, str, str]:
 
 
 def _place(of: Event | Remark) -> str:
-    return code(f"{of.path}:{of.line}")
+    return code(of.where)
 
 
 def text(value: str, most: int = CELL) -> str:

@@ -128,7 +128,7 @@ def _functions(source: str) -> str:
 
 def _review(found: Sequence[Event], now: _Now) -> list[str]:
     """What is marked for review. One comment may stand for several places."""
-    rows = [now.row(e) for e in found if e.outcome is Outcome.REVIEW]
+    rows = [now.row(e) for e in found if e.outcome is Outcome.REVIEW and not e.ignored]
     heads = ("place", "rule", "becomes", "what may differ")
     return section("To review", heads, list(dict.fromkeys(rows))) if rows else []
 

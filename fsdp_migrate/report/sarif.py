@@ -18,6 +18,7 @@ from fsdp_migrate import __version__
 from fsdp_migrate.planning import pages
 from fsdp_migrate.planning.outcome import Outcome
 from fsdp_migrate.planning.result import Problem
+from fsdp_migrate.report import edits
 from fsdp_migrate.report.event import Event, Remark, Summary
 from fsdp_migrate.report.text import headline, remark, remarks
 from fsdp_migrate.shown import in_json
@@ -37,6 +38,10 @@ def render(found: list[Event], total: Summary) -> str:
     index = {code: number for number, code in enumerate(codes)}
     seen: Counter[str] = Counter()
     results = [_site(e, index, total.root, seen) for e in shown]
+    done = (n for n, e in enumerate(shown) if e.outcome is not Outcome.LEFT)
+    first = next(done, None)
+    if first is not None and total.contents:
+        results[first]["fixes"] = [_fix(total)]
     results += [_result(r, index, total.root, seen, "note", remark(r), "comment") for r in told]
     run = {
         "tool": {
@@ -86,6 +91,7 @@ def _rule(code: str, page: pages.Page | None) -> dict[str, Any]:
         "name": "".join(word.capitalize() for word in page.name.split("_")),
         "shortDescription": {"text": summary},
         "fullDescription": {"text": _plain(page.section("Why")) or summary},
+        **({"helpUri": address} if (address := pages.url(code)) else {}),
         "help": {"text": page.body, "markdown": f"# {code}: {summary}\n\n{page.body}"},
         "properties": {"tags": ["fsdp", "pytorch"]},
     }
@@ -101,7 +107,32 @@ def _site(event: Event, index: dict[str, int], root: Path, seen: Counter[str]) -
     level = "note" if event.held else LEVELS[event.outcome]
     result = _result(event, index, root, seen, level, headline(event), str(event.construct))
     result["properties"] = {"outcome": event.outcome.value, "held": event.held}
+    if event.end_line > event.line and event.end_column and not event.cell:
+        region = result["locations"][0]["physicalLocation"]["region"]
+        region |= {"endLine": event.end_line, "endColumn": event.end_column}
     return result
+
+
+def _fix(total: Summary) -> dict[str, Any]:
+    """All that ``rewrite`` would change: a migration is whole in all files, or it is none."""
+    changes = []
+    for path, (before, after) in total.contents.items():
+        replacements = [
+            {
+                "deletedRegion": {
+                    "startLine": edit.line,
+                    "startColumn": 1,
+                    "endLine": edit.end_line,
+                    "endColumn": 1,
+                },
+                "insertedContent": {"text": edit.text},
+            }
+            for edit in edits.edits(before, after)
+        ]
+        if replacements:
+            location = _location(path, total.root)
+            changes.append({"artifactLocation": location, "replacements": replacements})
+    return {"description": {"text": "Migrate all of it to FSDP2."}, "artifactChanges": changes}
 
 
 def _result(
@@ -119,7 +150,6 @@ def _result(
     content = (location.get("uri", ""), of.code, what, " ".join(of.source.split()))
     digest = hashlib.sha256("\0".join(content).encode(errors="surrogatepass")).hexdigest()[:24]
     seen[digest] += 1
-    first = _units(of.source[: of.column - 1])
     return {
         "ruleId": of.code,
         "ruleIndex": index[of.code],
@@ -129,19 +159,35 @@ def _result(
             {
                 "physicalLocation": {
                     "artifactLocation": location,
-                    "region": {
-                        "startLine": of.line,
-                        "startColumn": first + 1,
-                        "endLine": of.line,
-                        "endColumn": first
-                        + _units(of.source[of.column - 1 : of.column - 1 + of.width])
-                        + 1,
-                    },
-                }
+                    "region": _region(of),
+                },
+                **_logical(of),
             }
         ],
         "partialFingerprints": {FINGERPRINT: f"{digest}:{seen[digest]}"},
     }
+
+
+def _region(of: Event | Remark) -> dict[str, int]:
+    """The span of its first line; in a notebook the line of the file, whose columns are JSON's."""
+    if of.cell:
+        return {"startLine": of.in_file}
+    first = _units(of.source[: of.column - 1])
+    width = _units(of.source[of.column - 1 : of.column - 1 + of.width])
+    return {
+        "startLine": of.line,
+        "startColumn": first + 1,
+        "endLine": of.line,
+        "endColumn": first + width + 1,
+    }
+
+
+def _logical(of: Event | Remark) -> dict[str, Any]:
+    """Which line of which cell of a notebook it is."""
+    if not of.cell:
+        return {}
+    name = f"cell {of.cell}, line {of.line}, column {of.column}"
+    return {"logicalLocations": [{"fullyQualifiedName": name}]}
 
 
 def _message(sentences: Iterable[str]) -> str:
@@ -153,7 +199,7 @@ def _message(sentences: Iterable[str]) -> str:
 def _problem(problem: Problem, root: Path) -> dict[str, Any]:
     place: dict[str, Any] = {"artifactLocation": _location(problem.display, root)}
     if problem.line:
-        place["region"] = {"startLine": problem.line}
+        place["region"] = {"startLine": problem.in_file}
     return {
         "level": "error",
         "message": {"text": _message([problem.message])},

@@ -6,16 +6,22 @@ import io
 import tokenize
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fsdp_migrate.planning.outcome import Outcome
 from fsdp_migrate.planning.result import Result
 from fsdp_migrate.report.event import Remark
+from fsdp_migrate.rewriting import cells
 from fsdp_migrate.syntax import suppressions
+from fsdp_migrate.syntax.notebook import SUFFIX as NOTEBOOK
+from fsdp_migrate.syntax.notebook import NotebookError
 
 if TYPE_CHECKING:
-    from fsdp_migrate.syntax.suppressions import Ignore, Marker
+    from fsdp_migrate.syntax.notebook_sources import Excerpt
+    from fsdp_migrate.syntax.suppressions import Ignore, Marker, Remarks
 
 
 def standing(result: Result, files: Mapping[str, bytes]) -> tuple[list[Remark], list[Remark]]:
@@ -43,25 +49,45 @@ def standing(result: Result, files: Mapping[str, bytes]) -> tuple[list[Remark], 
     markers: list[Remark] = []
     unused: list[Remark] = []
     for path, data in sorted(files.items()):
-        whole = text(data)
-        if whole is None or path in broken:
+        if path in broken:
             continue
-        try:
-            known = result.remarks.get(path)
-            said = suppressions.read(whole) if known is None else known
-        except (tokenize.TokenError, SyntaxError):
-            continue
-        lines = whole.split("\n")
-        for marker in said.markers:
-            listed = (path, marker.code, marker.target) in left
-            remark = _remark(path, marker, marker.code, marker.sentence, lines)
-            markers.append(replace(remark, listed=listed))
-        for ignore in said.ignores:
-            for message in _unused(ignore, used[path, ignore.line, ignore.column]):
-                help_ = "remove it" if not ignore.flaw else "mend or remove it"
-                unused.append(_remark(path, ignore, suppressions.UNUSED, message, lines, help_))
+        for said, lines, excerpt in _said(path, data, result):
+            for marker in said.markers:
+                listed = (path, marker.code, marker.target) in left
+                remark = _remark(path, marker, marker.code, marker.sentence, lines)
+                markers.append(_placed(replace(remark, listed=listed), excerpt))
+            for ignore in said.ignores:
+                for message in _unused(ignore, used[path, ignore.line, ignore.column]):
+                    help_ = "remove it" if not ignore.flaw else "mend or remove it"
+                    remark = _remark(path, ignore, suppressions.UNUSED, message, lines, help_)
+                    unused.append(_placed(remark, excerpt))
     failed = any(problem.ours for problem in result.problems)
     return markers, [] if failed else unused
+
+
+def _said(
+    path: str, data: bytes, result: Result
+) -> Iterator[tuple[Remarks, list[str], Excerpt | None]]:
+    """What a file says to us, with its lines; a notebook what each of its sources does."""
+    known = result.remarks.get(path)
+    if path.endswith(NOTEBOOK) and known is None:
+        with suppress(NotebookError):
+            for source in cells.read(data, Path(path), path):
+                yield suppressions.of(source), source.lines, source.excerpt
+        return
+    whole = text(data)
+    if whole is not None:
+        with suppress(tokenize.TokenError, SyntaxError):
+            yield suppressions.read(whole) if known is None else known, whole.split("\n"), None
+
+
+def _placed(remark: Remark, excerpt: Excerpt | None) -> Remark:
+    """A remark with its place in the notebook, if its source was taken from one."""
+    if excerpt is None:
+        return remark
+    cell, line, column = excerpt.place(remark.line, remark.column)
+    where = excerpt.file_line(remark.line)
+    return replace(remark, cell=cell, line=line, column=column, file_line=where)
 
 
 def _unused(ignore: Ignore, used: set[str]) -> Iterator[str]:

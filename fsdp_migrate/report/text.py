@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Sequence
 
 from fsdp_migrate import shown as printable
@@ -16,11 +17,11 @@ VERBS = {Outcome.REWRITTEN: "rewrote", Outcome.REVIEW: "review", Outcome.LEFT: "
 
 
 def concise(found: list[Event], total: Summary) -> str:
-    """``path:line:col: CODE [*] what`` (``[*]``: ``rewrite`` does it), in notebooks
-    ``path:cell n:line:col:``."""
+    """``path:line:col: CODE [*] what`` (``[*]``: ``rewrite`` does it; ``[review]``: it does, and
+    something is to be judged), in notebooks ``path:cell n:line:col:``."""
     lines = [f"{e.place}: {e.code} {_star(e)}{headline(e)}" for e in found if not e.ignored]
     lines += [f"{r.place}: {r.code} {remark(r)}" for r in remarks(total)]
-    return "\n".join([*lines, *closing(total)]) + "\n"
+    return "\n".join([*lines, *closing(found, total)]) + "\n"
 
 
 def full(found: list[Event], total: Summary) -> str:
@@ -31,7 +32,7 @@ def full(found: list[Event], total: Summary) -> str:
     shares = coverage_lines(found)
     if shares:
         blocks.append("\n".join(shares))
-    return "\n\n".join([*blocks, "\n".join(closing(total))]) + "\n"
+    return "\n\n".join([*blocks, "\n".join(closing(found, total))]) + "\n"
 
 
 def coverage_lines(found: list[Event]) -> list[str]:
@@ -140,7 +141,7 @@ def guard_lines(found: Sequence[Event]) -> list[str]:
     guards: dict[tuple[str, ...], list[str]] = {}
     for event in found:
         if event.models:
-            guards.setdefault(event.models, []).append(f"{event.path}:{event.line}")
+            guards.setdefault(event.models, []).append(event.where)
     return [
         f"migrated in part: {plural('the model', len(models))} made at {_listed(models)}; it "
         f"raises at {_listed(places)}"
@@ -184,6 +185,13 @@ def counts(total: Summary) -> str:
     if not total.sites:
         if any(problem.ours for problem in total.problems):
             return "the analysis failed: it is not known what there is of FSDP1"
+        if total.problems:
+            unread = len({problem.display for problem in total.problems})
+            rest = max(0, total.files - unread)
+            return (
+                f"{unread} {plural('file', unread)} could not be read: it is not known what there "
+                f"is of FSDP1; none was found in {rest} other {plural('file', rest)}"
+            )
         others = f": {_listed(total.look_alikes)}, not torch's FSDP" if total.look_alikes else ""
         return f"no FSDP1 found in {total.files} {plural('file', total.files)}{others}"
     ignored = f", {total.ignored} ignored" if total.ignored else ""
@@ -194,26 +202,41 @@ def counts(total: Summary) -> str:
     )
 
 
+def to_do(total: Summary) -> str:
+    """The same before anything is done."""
+    return counts(total).replace("rewritten,", "to rewrite,")
+
+
 def title(total: Summary) -> str:
     """The whole report in one line."""
     if not total.sites:
-        failed = any(problem.ours for problem in total.problems)
-        return "the analysis failed" if failed else "no FSDP1 found"
+        if any(problem.ours for problem in total.problems):
+            return "the analysis failed"
+        return "not all files could be read" if total.problems else "no FSDP1 found"
     if not total.counted:
         return "all of FSDP1 is ignored"
     return f"{total.percent} % of FSDP1 can be migrated"
 
 
-def closing(total: Summary) -> list[str]:
+def closing(found: Sequence[Event], total: Summary) -> list[str]:
     """The last lines of ``check``."""
-    lines = [counts(total).replace("rewritten,", "to rewrite,")]
+    lines = [to_do(total)]
     if total.markers:
         number = len(total.markers)
         lines.append(f"{number} {plural('marker', number)} in the code to settle and remove")
     lines += open_lines(total)
+    if not total.rewrite:  # it stands in no file
+        return lines
     if total.rewritten or total.review:
-        lines.append("Next: fsdp-migrate rewrite")
+        lines.append(f"Next: {total.rewrite}")
+    elif own := next((e for e in found if is_for_you(e)), None):
+        lines.append(f"Next: fsdp-migrate explain {shlex.quote(own.where)}")
     return lines
+
+
+def is_for_you(event: Event) -> bool:
+    """Whether a site is left for a reason of its own."""
+    return event.outcome is Outcome.LEFT and not (event.ignored or event.held)
 
 
 def open_lines(total: Summary) -> list[str]:
@@ -230,6 +253,10 @@ def held_back_lines(total: Summary) -> list[str]:
             way_out += "; with --partial they are migrated, and the program stops there"
         sites = f"{held.sites} {plural('site', held.sites)}"
         lines.append(f"Held back: {sites} by {_some(held.places)}; {way_out}")
+        if held.links:
+            lines.append(
+                f"  What links their models, so that they go together: {_some(held.links)}"
+            )
     return lines
 
 
@@ -248,7 +275,7 @@ def _some(places: Sequence[str]) -> str:
 
 
 def _star(event: Event) -> str:
-    return "" if event.outcome is Outcome.LEFT else "[*] "
+    return {Outcome.REWRITTEN: "[*] ", Outcome.REVIEW: "[review] "}.get(event.outcome, "")
 
 
 def plural(word: str, number: int) -> str:

@@ -48,6 +48,16 @@ def read(data: bytes, path: Path, display: str, taken: Iterable[Path] = ()) -> l
     return found
 
 
+def line_in_file(data: bytes, cell: int, line: int) -> int:
+    """The line of a notebook's file on which a line of a cell stands; 0 if that cannot be said."""
+    try:
+        notebook = Notebook.read(data)
+    except NotebookError:
+        return 0
+    found = next((each for each in notebook.cells if each.number == cell), None)
+    return 0 if found is None else notebook.line(found, max(1, line))
+
+
 MOVES = (
     "a statement would have to move to another cell of the notebook",
     "bring the two into one cell, and run again",

@@ -190,6 +190,16 @@ def new_run(home: Path) -> Path:
     return run
 
 
+def directories(home: Path) -> list[Path]:
+    """Where the runs of a tree wrote, as far as their manifests can be read and are our own."""
+    found: dict[Path, None] = {}
+    for run in runs(home):
+        with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
+            files = json.loads((run / MANIFEST).read_bytes())["files"]
+            found |= dict.fromkeys(_absolute(file["path"]).parent for file in files)
+    return list(found)
+
+
 def prune(home: Path) -> None:
     """Forget all runs but the last ones."""
     for run in runs(home)[:-KEPT_RUNS]:

@@ -7,21 +7,20 @@ through one. ``journal.py`` keeps what a run replaced.
 from __future__ import annotations
 
 import contextlib
-import errno
 import hashlib
 import os
 import signal
 import stat
-import tempfile
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
 
 from fsdp_migrate.rewriting import journal
 from fsdp_migrate.rewriting.journal import Entry, WriteError, named
+from fsdp_migrate.rewriting.replacing import clean, is_writable, replace
 
 CHANGED = "was changed while it was being rewritten, so nothing was written; run again"
 _NO_FILE = "no file"  # in the place of a digest
@@ -34,7 +33,8 @@ class Undone:
 
     restored: tuple[str, ...] = ()
     removed: tuple[str, ...] = ()  # files that the run had created
-    conflicts: tuple[str, ...] = ()  # changed since the run: nothing was put back
+    conflicts: tuple[str, ...] = ()  # changed since the run: nothing was put back, or all
+    rest: int = 0  # files of the run that were not asked for
 
 
 # -- writing --------------------------------------------------------------------------------------
@@ -81,6 +81,7 @@ def write(
         _run(home) as run,
         _uninterrupted() as interrupted,
     ):
+        clean([*journal.directories(home), *(path.parent for path in targets)])
         entries = _record(run, targets, known)
         journal.record(run, root, bounds, entries)
         shared = _shared(targets, bounds)
@@ -94,7 +95,7 @@ def write(
                 if found != entry.before:
                     raise WriteError(f"{_shown(entry.path)}: {CHANGED}")
                 done.append(entry)
-                _replace(entry.path, data, shared)
+                replace(entry.path, data, shared)
             interrupted()
         except BaseException as error:
             lost = _put_back(run, done, shared)
@@ -189,7 +190,7 @@ def _put_back(run: Path, entries: Sequence[Entry], shared: frozenset[Path]) -> s
             elif entry.before is None:
                 entry.path.unlink()
             else:
-                _replace(entry.path, (run / entry.backup).read_bytes(), shared)
+                replace(entry.path, (run / entry.backup).read_bytes(), shared)
         except OSError as error:
             lost.append(f"{_shown(entry.path)} ({error.strerror or error})")
     return f"could not put back {', '.join(lost)}: copies are in {run}" if lost else ""
@@ -222,11 +223,30 @@ def _uninterrupted() -> Iterator[Callable[[], None]]:
 # -- undoing --------------------------------------------------------------------------------------
 
 
-def undo(root: Path, given: Sequence[Path] = ()) -> Undone | None:
-    """Put the last run back; None when there is none.
+def clean_up(root: Path) -> None:
+    """Remove what runs over ``root`` that were killed left beside files.
 
-    If a file was edited after the run, nothing is touched and the run stays in the journal. A run
-    that wrote outside of the repository of ``root`` is put back if those trees are ``given`` too.
+    Raises:
+        WriteError: journals cannot be read.
+    """
+    root, state = root.resolve(), journal.state()
+    if journal.any_run(root, state):
+        with journal.opened(root, state) as home:
+            clean(journal.directories(home))
+
+
+def undo(
+    root: Path,
+    given: Sequence[Path] = (),
+    *,
+    only: Collection[Path] = (),
+    force: bool = False,
+) -> Undone | None:
+    """Put the last run back, or ``only`` some of its files; None when there is none.
+
+    If a file was edited after the run, nothing is touched and the run stays in the journal, unless
+    ``force`` gives up what was edited. A run that wrote outside of the repository of ``root`` is
+    put back if those trees are ``given`` too.
 
     Raises:
         WriteError: a file cannot be put back, or the journal cannot be read or trusted.
@@ -236,16 +256,30 @@ def undo(root: Path, given: Sequence[Path] = ()) -> Undone | None:
     if not journal.any_run(root, state):
         return None
     with journal.opened(root, state) as home, _uninterrupted():
+        clean(journal.directories(home))
         runs = journal.runs(home)
-        return _undo(runs[-1], root, state, given) if runs else None
+        return _undo(runs[-1], root, state, given, only, force=force) if runs else None
 
 
-def _undo(run: Path, root: Path, state: Path, given: Sequence[Path]) -> Undone:
-    trees, entries = journal.entries_of(run, root, state, given)
+def _undo(
+    run: Path,
+    root: Path,
+    state: Path,
+    given: Sequence[Path],
+    only: Collection[Path],
+    *,
+    force: bool,
+) -> Undone:
+    trees, every = journal.entries_of(run, root, state, given)
+    entries = [e for e in every if not only or e.path in only]
+    if missing := sorted(set(only) - {e.path for e in entries}):
+        listed = ", ".join(map(_shown, missing))
+        raise WriteError(f"{listed}: the last rewrite did not write it, so nothing was put back")
     found = {entry: _digest_of(entry.path) for entry in entries}
-    conflicts = [named(e, root) for e, digest in found.items() if digest not in {e.before, e.after}]
-    if conflicts:
-        return Undone(conflicts=tuple(conflicts))
+    edited = [e for e, digest in found.items() if digest not in {e.before, e.after}]
+    conflicts = tuple(named(e, root) for e in edited)
+    if edited and (not force or any(found[e] == _NO_FILE for e in edited)):
+        return Undone(conflicts=conflicts)
     pending = [entry for entry, digest in found.items() if digest != entry.before]
     _check_writable([entry.path for entry in pending])
     backups = {
@@ -258,16 +292,18 @@ def _undo(run: Path, root: Path, state: Path, given: Sequence[Path]) -> Undone:
     for entry in pending:
         try:
             if entry.path in backups:
-                _replace(entry.path, backups[entry.path], shared)
+                replace(entry.path, backups[entry.path], shared)
                 restored.append(named(entry, root))
             else:
-                entry.path.unlink()
+                entry.path.unlink(missing_ok=True)
                 removed.append(named(entry, root))
         except OSError as error:
             message = f"{_shown(entry.path)}: {error.strerror or error}; undo again to go on"
             raise WriteError(message) from error
-    journal.forget(run)
-    return Undone(tuple(restored), tuple(removed))
+    rest = [e for e in every if e not in entries and _digest_of(e.path) != e.before]
+    if not rest:
+        journal.forget(run)
+    return Undone(tuple(restored), tuple(removed), conflicts, len(rest))
 
 
 # -- one file -------------------------------------------------------------------------------------
@@ -281,27 +317,29 @@ def _shown(path: Path) -> str:
         return str(path)
 
 
-def _check_writable(paths: Sequence[Path] | Mapping[Path, bytes]) -> None:
+def _check_writable(paths: Iterable[Path]) -> None:
     """Refuse to replace a read-only file, even where its directory would allow that."""
-    refused = []
+    _refuse([f"{_shown(path)}: {why}" for path, why in unwritable(paths).items()])
+
+
+def unwritable(paths: Iterable[Path]) -> dict[Path, str]:
+    """The files that cannot be replaced, and why."""
+    found: dict[Path, str] = {}
     for path in paths:
-        if path.exists() and not _writable(path):
-            refused.append(f"{_shown(path)}: is read-only")
-        elif not path.parent.is_dir():
-            refused.append(f"{_shown(path.parent)}: is not a directory")
-        elif not _writable(path.parent):
-            refused.append(f"{_shown(path)}: its directory is read-only")
-    _refuse(refused)
+        real = path.resolve()
+        if real.exists() and not is_writable(real):
+            found[path] = "is read-only"
+        elif not real.parent.is_dir():
+            found[path] = "its directory is not one"
+        elif not is_writable(real.parent):
+            found[path] = "its directory is read-only"
+    return found
 
 
 def _refuse(refused: Sequence[str]) -> None:
     if refused:
         more = f" (and {len(refused) - 3} more)" if len(refused) > 3 else ""
         raise WriteError("; ".join(refused[:3]) + more)
-
-
-def _writable(path: Path) -> bool:
-    return os.access(path, os.W_OK) and bool(path.stat().st_mode & stat.S_IWUSR)
 
 
 def _shared(contents: Mapping[Path, bytes], trees: Sequence[Path]) -> frozenset[Path]:
@@ -326,59 +364,6 @@ def _shared(contents: Mapping[Path, bytes], trees: Sequence[Path]) -> frozenset[
         p for k, p in several.items() if names[k] == 0 and len({contents[f] for f in p}) == 1
     ]
     return frozenset(path for paths in together for path in paths)
-
-
-def _replace(path: Path, data: bytes, shared: frozenset[Path]) -> None:
-    """Write a file so that it is never seen half written."""
-    if path in shared:
-        # Replacing would cut the file off from its other names; the journal has the old bytes.
-        _overwrite(path, data)
-        return
-    descriptor, name = tempfile.mkstemp(prefix=".fsdp-migrate-", dir=path.parent)
-    temporary = Path(name)
-    try:
-        with os.fdopen(descriptor, "wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        if not path.exists():
-            umask = os.umask(0)
-            os.umask(umask)
-            temporary.chmod(0o666 & ~umask)
-        elif not _dress(temporary, path):
-            if path.stat().st_nlink > 1:
-                raise PermissionError(errno.EPERM, "has other names and another owner", str(path))
-            temporary.unlink()
-            _overwrite(path, data)
-            return
-        os.replace(temporary, path)
-    except BaseException:
-        temporary.unlink(missing_ok=True)
-        raise
-
-
-def _dress(new: Path, old: Path) -> bool:
-    """Give ``new`` the owner, mode and extended attributes of ``old``; False if we may not."""
-    was, now = old.stat(), new.stat()
-    if (was.st_uid, was.st_gid) != (now.st_uid, now.st_gid):
-        try:
-            os.chown(new, was.st_uid, was.st_gid)
-        except OSError:
-            return False
-    new.chmod(stat.S_IMODE(was.st_mode))
-    if hasattr(os, "listxattr"):  # access control lists among them
-        with contextlib.suppress(OSError):
-            for name in os.listxattr(old):
-                os.setxattr(new, name, os.getxattr(old, name))
-    return True
-
-
-def _overwrite(path: Path, data: bytes) -> None:
-    with path.open("r+b") as file:
-        file.write(data)
-        file.truncate()
-        file.flush()
-        os.fsync(file.fileno())
 
 
 def _digest(data: bytes) -> str:

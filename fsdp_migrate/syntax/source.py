@@ -96,6 +96,11 @@ class Source:
         """Physical lines without their ends, split where the Python tokenizer splits."""
         return self.text.replace("\r\n", "\n").replace("\r", "\n").split("\n")
 
+    @property
+    def file(self) -> Path:
+        """The file that it stands in, which may be a notebook."""
+        return self.path if self.excerpt is None else self.excerpt.notebook.path
+
     def place(self, line: int, column: int = 1) -> tuple[int, int, int]:
         """Cell (0 outside notebooks), line and column as whoever opens the file sees them."""
         return (0, line, column) if self.excerpt is None else self.excerpt.place(line, column)

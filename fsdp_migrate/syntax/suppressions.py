@@ -1,9 +1,11 @@
-"""Comments of ours that stand in code: what is to be ignored, and markers that wait for a human.
+"""Comments of ours that stand in code: what is to stay, what is not to be reported, and markers
+that wait for a human.
 
-``# fsdp-migrate: ignore[FSDP104, FSDP3] reason`` counts for the *logical line* it stands on: a
+``# fsdp-migrate: leave[FSDP104, FSDP3] reason`` counts for the *logical line* it stands on: a
 statement, or the head of a ``with``, ``if``, ``def`` and so on, over however many physical lines.
 On the first or last of these it counts for all of it, on another for what begins or ends there.
-Alone on a line it counts for the next one. ``ignore-file`` stands above the first statement.
+Alone on a line it counts for the next one. ``leave-file`` stands above the first statement.
+``ignore`` and ``ignore-file`` likewise, for what is not to be reported.
 """
 
 from __future__ import annotations
@@ -28,7 +30,9 @@ MARKER = "TODO(fsdp-migrate"
 CONTINUED = "#     "  # how a marker goes on, on the lines below its first
 UNUSED = "FSDP990"
 
-_IGNORE = re.compile(r"(?:^|(?<=\s))#\s*fsdp-migrate:\s*ignore(?P<file>-file)?(?![\w-])")
+_IGNORE = re.compile(
+    r"(?:^|(?<=\s))#\s*fsdp-migrate:\s*(?P<word>ignore|leave)(?P<file>-file)?(?![\w-])"
+)
 _CODES = re.compile(r"\s*\[([^\]]*)\]")
 _CODE = re.compile(r"FSDP\d{0,3}")
 _NEXT_COMMENT = re.compile(r"\s#(?!\d)")
@@ -48,7 +52,8 @@ _NO_CODE = frozenset(
 
 @dataclass(frozen=True)
 class Ignore:
-    """A comment that says what is to stay as it is. Lines and columns are 1-based.
+    """A comment that says what is to stay as it is, if it ``leaves`` that, or else what is not to
+    be reported. Lines and columns are 1-based.
 
     Without ``codes`` it counts for every rule. ``target`` is the line it speaks of, 0 for the whole
     file. One with a ``flaw`` counts for nothing.
@@ -61,6 +66,7 @@ class Ignore:
     reason: str = ""
     target: int = 0
     flaw: str = ""
+    leaves: bool = True
 
     def match(self, *codes: str) -> str | None:
         """The code of this comment that one of ``codes`` begins with; None if there is none."""
@@ -73,7 +79,8 @@ class Ignore:
 
 @dataclass(frozen=True)
 class Ignored:
-    """Why a site is ignored: the comment, and that code of it that counted."""
+    """Why a site stays or is not reported: the comment, and that code of it that counted. What the
+    configuration says has no line, and its name in the place of a path."""
 
     ignore: Ignore
     path: str
@@ -81,7 +88,7 @@ class Ignored:
 
     @property
     def place(self) -> str:
-        return f"{self.path}:{self.ignore.line}"
+        return f"{self.path}:{self.ignore.line}" if self.ignore.line else self.path
 
 
 @dataclass(frozen=True)
@@ -126,15 +133,17 @@ def of(source: Source) -> Remarks:
     return known
 
 
-def find(node: ast.AST, source: Source, table: NameTable, *codes: str) -> Ignored | None:
-    """The comment that ignores what any of these rules says of ``node``; the nearest, if there are
-    several."""
+def find(
+    node: ast.AST, source: Source, table: NameTable, *codes: str, leaves: bool = True
+) -> Ignored | None:
+    """The comment by which ``node`` stays whatever any of these rules says of it, or, without
+    ``leaves``, by which that is not reported; the nearest, if there are several."""
     said = of(source)
     if not said.ignores:
         return None
     lines = _lines(node, table, said)
     for ignore in sorted(said.ignores, key=lambda i: not i.target):
-        if not ignore.target or ignore.target in lines:
+        if ignore.leaves is leaves and (not ignore.target or ignore.target in lines):
             code = ignore.match(*codes)
             if code is not None:
                 return Ignored(ignore, source.display, code)
@@ -240,7 +249,7 @@ def _continued(row: int, comments: Mapping[int, str]) -> Iterator[str]:
 
 
 def _ignores(comment: str) -> Iterator[Ignore]:
-    """The ignore comments in one comment, which linters may share; a target of -1 is the file.
+    """The comments of ours in one comment, which linters may share; a target of -1 is the file.
 
     The column is the offset in the comment.
     """
@@ -261,4 +270,5 @@ def _ignores(comment: str) -> Iterator[Ignore]:
             flaw = "its list of codes has no end"
         reason = rest.strip(" \t:,-\u2013\u2014")
         target = -1 if found["file"] else 0
-        yield Ignore(0, found.start(), text, codes, reason, target, flaw)
+        leaves = found["word"] == "leave"
+        yield Ignore(0, found.start(), text, codes, reason, target, flaw, leaves)

@@ -245,7 +245,7 @@ def test_an_import_that_stays_without_a_use_is_left_by_the_first_run(files: dict
 
 
 def test_an_import_that_a_comment_ignores_gets_no_marker() -> None:
-    ignored = FSDP.replace("\n", "  # fsdp-migrate: ignore[FSDP100]\n")
+    ignored = FSDP.replace("\n", "  # fsdp-migrate: leave[FSDP100]\n")
     _, after = migrate({"example.py": f"{ignored}model = FSDP(make())\ndel FSDP\n"})
     assert "TODO" not in after["example.py"]
     assert "fully_shard(make())" in after["example.py"]

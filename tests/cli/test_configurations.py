@@ -174,14 +174,14 @@ def test_the_hook_of_pre_commit_runs_for_them() -> None:
 def test_what_is_ignored_and_comments_to_no_purpose(
     tmp_path: Path, run: Command, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    ignoring = YAML.replace("fsdp_config:", "fsdp_config:  # fsdp-migrate: ignore[FSDP510] later")
+    ignoring = YAML.replace("fsdp_config:", "fsdp_config:  # fsdp-migrate: leave[FSDP510] later")
     lay(tmp_path, {"a.yaml": ignoring})
     monkeypatch.chdir(tmp_path)
     answer = run("check", ".")
     assert (answer.code, "ignored" in answer.out) == (0, True)
     assert run("rewrite", ".").code == 0
     assert (tmp_path / "a.yaml").read_text() == ignoring
-    lay(tmp_path, {"a.yaml": f"x: 1  # fsdp-migrate: ignore[FSDP1] none\n{YAML}"})
+    lay(tmp_path, {"a.yaml": f"x: 1  # fsdp-migrate: leave[FSDP1] none\n{YAML}"})
     assert "FSDP990" in run("check", ".").out
 
 

@@ -115,7 +115,7 @@ def test_a_step_and_the_file_it_names_are_one_run() -> None:
 
 def test_a_comment_in_a_step_ignores_its_command() -> None:
     text = (
-        f"{HEAD}      - run: |\n          # fsdp-migrate: ignore[FSDP510]\n"
+        f"{HEAD}      - run: |\n          # fsdp-migrate: leave[FSDP510]\n"
         f"          {LAUNCH} {OLD} train.py\n"
     )
     written = write_one(text, NAME)

@@ -278,10 +278,10 @@ def test_a_marker_in_braces_stands_above_the_block() -> None:
 @pytest.mark.parametrize(
     "text",
     [
-        f"{HEAD}fsdp_config:  # fsdp-migrate: ignore\n  fsdp_use_orig_params: true\n",
-        f"{HEAD}fsdp_config:\n  fsdp_use_orig_params: true  # fsdp-migrate: ignore[FSDP510]\n",
-        f"{HEAD}fsdp_config:\n  # fsdp-migrate: ignore[FSDP51] so\n  fsdp_use_orig_params: 1\n",
-        f"# fsdp-migrate: ignore-file\n{HEAD}fsdp_config:\n  fsdp_use_orig_params: true\n",
+        f"{HEAD}fsdp_config:  # fsdp-migrate: leave\n  fsdp_use_orig_params: true\n",
+        f"{HEAD}fsdp_config:\n  fsdp_use_orig_params: true  # fsdp-migrate: leave[FSDP510]\n",
+        f"{HEAD}fsdp_config:\n  # fsdp-migrate: leave[FSDP51] so\n  fsdp_use_orig_params: 1\n",
+        f"# fsdp-migrate: leave-file\n{HEAD}fsdp_config:\n  fsdp_use_orig_params: true\n",
     ],
 )
 def test_ignored(text: str) -> None:
@@ -294,9 +294,9 @@ def test_ignored(text: str) -> None:
 @pytest.mark.parametrize(
     "text",
     [
-        f"{HEAD}a: 'x # fsdp-migrate: ignore-file'\nfsdp_config:\n  b: 1\n",
-        f"{HEAD}fsdp_config:\n  b: 1  # fsdp-migrate: ignore[FSDP1]\n",
-        f"{HEAD}a: 1  # fsdp-migrate: ignore\nfsdp_config:\n  b: 1\n",
+        f"{HEAD}a: 'x # fsdp-migrate: leave-file'\nfsdp_config:\n  b: 1\n",
+        f"{HEAD}fsdp_config:\n  b: 1  # fsdp-migrate: leave[FSDP1]\n",
+        f"{HEAD}a: 1  # fsdp-migrate: leave\nfsdp_config:\n  b: 1\n",
     ],
 )
 def test_not_ignored(text: str) -> None:

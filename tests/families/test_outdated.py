@@ -282,11 +282,11 @@ def test_code_for_newer_releases_may_be_all_there_is() -> None:
 def test_what_is_ignored_stays_with_its_branch(code: str) -> None:
     text = (
         "if OLD:\n    FSDP._lazy_init = print\n"
-        f"    FSDP._lazy_init = str  # fsdp-migrate: ignore[{code}] so\n"
+        f"    FSDP._lazy_init = str  # fsdp-migrate: leave[{code}] so\n"
     )
     result, after = run(text)
     left = [d for d in result.decisions if d.outcome is Outcome.LEFT]
-    assert [d.message for d in left] == ["only torch before 2.1 runs this", "ignored here: so"]
+    assert [d.message for d in left] == ["only torch before 2.1 runs this", "stays on purpose: so"]
     assert (
         unmarked(after["example.py"])
         == MIGRATED.replace(

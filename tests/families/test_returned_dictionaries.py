@@ -313,3 +313,31 @@ def test_a_strategy_of_another_file_is_said_at_the_call_if_it_is_one(
     replaced = "= cfg.strategy" in after["train.py"]
     kept = asked or not (said or replaced)
     assert ("ShardingStrategy.SHARD_GRAD_OP" in after["options.py"]) is kept
+
+
+def test_a_precision_that_the_buffers_need_is_asked_of_the_dictionary() -> None:
+    source = f"""{HEAD}from torch.distributed.fsdp import MixedPrecision
+
+
+def half(dtype):
+    if dtype is None:
+        return None
+    return MixedPrecision(param_dtype=dtype, buffer_dtype=dtype)
+
+
+def settings(dtype, group):
+    found = {{"mixed_precision": half(dtype)}}
+    if group is not None:
+        found["process_group"] = group
+    return found
+
+
+def build(net, dtype, group):
+    return FSDP(net, **settings(dtype, group))
+"""
+    result, after = migrate({"example.py": source})
+    assert not result.problems
+    assert (
+        '    kwargs = settings(dtype, group)\n    mp_policy = kwargs["mp_policy"]\n'
+        in after["example.py"]
+    )

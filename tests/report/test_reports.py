@@ -40,7 +40,7 @@ def build(net, body, batches):
     net.zero_grad(); return net, other
 
 
-legacy = FSDP(old)  # fsdp-migrate: ignore[FSDP101] <b>@someone</b>
+legacy = FSDP(old)  # fsdp-migrate: leave[FSDP101] <b>@someone</b>
 """
 REFUSED = f"""{HEAD}
 def build(model):
@@ -219,6 +219,7 @@ SCHEMA: dict[str, dict[str, Any]] = {
         "shortDescription": "TEXT",
         "fullDescription": "TEXT",
         "help": "TEXT",
+        "helpUri": str,
         "properties": dict,
     },
     "TEXT": {"text": str, "markdown": str},
@@ -231,9 +232,18 @@ SCHEMA: dict[str, dict[str, Any]] = {
         "message": "TEXT",
         "locations": ["LOCATION"],
         "partialFingerprints": {"*": str},
+        "fixes": ["FIX"],
         "properties": dict,
     },
-    "LOCATION": {"physicalLocation": "PHYSICAL_LOCATION"},
+    "FIX": {"description": "TEXT", "artifactChanges": ["CHANGE"]},
+    "CHANGE": {"artifactLocation": "ARTIFACT_LOCATION", "replacements": ["REPLACEMENT"]},
+    "REPLACEMENT": {"deletedRegion": "REGION", "insertedContent": "CONTENT"},
+    "CONTENT": {"text": str},
+    "LOCATION": {
+        "physicalLocation": "PHYSICAL_LOCATION",
+        "logicalLocations": ["LOGICAL_LOCATION"],
+    },
+    "LOGICAL_LOCATION": {"fullyQualifiedName": str},
     "PHYSICAL_LOCATION": {"artifactLocation": "ARTIFACT_LOCATION", "region": "REGION"},
     "ARTIFACT_LOCATION": {"uri": str, "uriBaseId": str, "description": "TEXT"},
     "REGION": {"startLine": int, "startColumn": int, "endLine": int, "endColumn": int},
@@ -250,6 +260,9 @@ REQUIRED = {
     "RESULT": {"message", "ruleId", "locations", "partialFingerprints"},  # GitHub's
     "LOCATION": {"physicalLocation"},
     "PHYSICAL_LOCATION": {"artifactLocation"},
+    "FIX": {"artifactChanges"},
+    "CHANGE": {"artifactLocation", "replacements"},
+    "REPLACEMENT": {"deletedRegion"},
 }
 
 
@@ -435,7 +448,7 @@ def test_markdown_has_totals_files_and_what_is_for_you(mixed: Path, run: Command
     assert "### To review" in out
     assert "3 sites held back" in out
     assert "1 site ignored" in out
-    assert "Next: `fsdp-migrate rewrite`" in out
+    assert "Next: `fsdp-migrate rewrite .`" in out
 
 
 def test_markdown_of_nothing(here: Path, run: Command) -> None:
@@ -619,7 +632,7 @@ def test_html_shows_files_that_are_added(here: Path, run: Command) -> None:
 
 
 def test_html_without_changes_has_no_diff(here: Path, run: Command) -> None:
-    (here / "a.py").write_text(f"{HEAD}model = FSDP(net)  # fsdp-migrate: ignore\n")
+    (here / "a.py").write_text(f"{HEAD}model = FSDP(net)  # fsdp-migrate: leave\n")
     assert not html(run).every("details")
 
 
@@ -696,7 +709,7 @@ def test_html_can_be_read(dark: bool, text: str, ground: str) -> None:
 
 @pytest.mark.parametrize("name", ["markdown", "html"])
 def test_all_that_is_ignored_is_not_called_migrated(here: Path, run: Command, name: str) -> None:
-    (here / "a.py").write_text(f"{HEAD}model = FSDP(net)  # fsdp-migrate: ignore\n")
+    (here / "a.py").write_text(f"{HEAD}model = FSDP(net)  # fsdp-migrate: leave\n")
     out = run("check", "--format", name, ".").out
     assert "ll of FSDP1 is ignored" in out
     assert "100 %" not in out

@@ -59,16 +59,16 @@ IGNORED = """\
 import torch
 from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
 
-limit = 1.0  # fsdp-migrate: ignore[FSDP401] there is nothing to ignore here
+limit = 1.0  # fsdp-migrate: leave[FSDP401] there is nothing to ignore here
 
 
 def build(net):
-    return FSDP(net)  # fsdp-migrate: ignore[FSDP101] the evaluation harness needs FSDP1
+    return FSDP(net)  # fsdp-migrate: leave[FSDP101] the evaluation harness needs FSDP1
 
 
 def other(net):
     model = FSDP(net)
-    model.clip_grad_norm_(1.0)  # fsdp-migrate: ignore
+    model.clip_grad_norm_(1.0)  # fsdp-migrate: leave
     return model
 """
 MARKED = """\
@@ -216,7 +216,7 @@ INPUTS: dict[str, tuple[Files, list[str]]] = {
         },
         [],
     ),
-    "ignore comments": (_files(train=IGNORED, other=f"# fsdp-migrate: ignore-file\n{PLAIN}"), []),
+    "ignore comments": (_files(train=IGNORED, other=f"# fsdp-migrate: leave-file\n{PLAIN}"), []),
     "markers": (_files(train=MARKED), []),
     "guards": (_files(train=GUARDED), []),
     "held back": (

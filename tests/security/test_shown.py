@@ -45,7 +45,7 @@ NAMES = (
 SOURCE = (
     f"{HEAD}m = FSDP(net)\n"
     f"FlatParameter('{EVIL}', '</pre><script>x</script>', '``` | @me ##[error]x')\n"
-    f"FSDP(net)  # fsdp-migrate: ignore <b>{EVIL}</b> | `x` ::error::y\n"
+    f"FSDP(net)  # fsdp-migrate: leave <b>{EVIL}</b> | `x` ::error::y\n"
 )
 
 
@@ -397,7 +397,7 @@ def test_a_page_has_the_elements_of_its_harmless_twin(
         (root / "rules" / "FSDP950_ours.py").write_text(RULE.format(text=text.replace("\\", "")))
         (root / "pyproject.toml").write_text('[tool.fsdp-migrate]\nrule-paths = ["rules"]\n')
         code = f"{HEAD}m = FSDP(net)  # {text.splitlines()[0]}\nFlatParameter({text!r})\n"
-        code += f"FSDP(net)  # fsdp-migrate: ignore {text.splitlines()[0]}\n"
+        code += f"FSDP(net)  # fsdp-migrate: leave {text.splitlines()[0]}\n"
         (root / f"{text.replace('/', '_')}.py").write_text(code)
         monkeypatch.chdir(root)
         program = [sys.executable, "-m", "fsdp_migrate", "check", "--trust-rules", "."]

@@ -86,7 +86,7 @@ def write(plan: ShardPlan, added: dict[str, Added], study: Study) -> str:
 def _write(
     plan: ShardPlan, dictionary: KeywordDictionary, added: dict[str, Added], study: Study
 ) -> None:
-    kept, setup = _kept(plan, dictionary, added, study)
+    kept, setup, named = _kept(plan, dictionary, added, study)
     moved = [c for lines in setup.values() for c in lines]
     moved += [value for pairs in kept.values() for _, value in pairs]
     going = {line for entry in setup for line in added[entry.name].setup}
@@ -118,6 +118,9 @@ def _write(
     elif kept:
         plan.spread = code(dictionary.name)
     _take_precision_from(plan, kept)
+    if named is not None and named.preview() in _words([*plan.before, *plan.after, *plan.finish]):
+        policy = present(plan.precision).policy  # what is done to buffers asks for it
+        plan.setup.append(code("{n} = {p}", n=named, p=policy))
     entries = plan.constructor.entries
     written = {
         e.node: ", ".join(f"{key}={value.preview()}" for key, value in pairs)
@@ -141,14 +144,16 @@ def _write(
 
 def _kept(
     plan: ShardPlan, dictionary: KeywordDictionary, added: dict[str, Added], study: Study
-) -> tuple[Pairs, Lines]:
-    """What stays in the dictionary under other names, and the statements that it needs in front.
+) -> tuple[Pairs, Lines, Code | None]:
+    """What stays in the dictionary under other names, and the statements that it needs in front;
+    and the name of its precision, which only these had and are written without.
 
     Raises:
         Unwritable: an entry that the dictionary may lack needs more than that.
     """
     kept: Pairs = {}
     setup: Lines = {}
+    named: Code | None = None
     for entry in () if dictionary.is_partial else plan.constructor.entries:
         new = added[entry.name]
         if not _is_said_in_each_place(entry, new, plan):
@@ -161,7 +166,7 @@ def _kept(
                 continue
             policy = _shared_policy(plan)
             if len(new.setup) == 1 and new.setup[0].preview().startswith(f"{policy.preview()} = "):
-                line = new.setup[0]  # a name for it, which the dictionary makes superfluous
+                line, named = new.setup[0], policy  # which the dictionary makes superfluous
                 policy = Code(line.template.removeprefix("{n} = "), line.parts)
                 plan.setup.remove(line)
                 new.setup = []
@@ -179,7 +184,11 @@ def _kept(
         if converted and any(given in line.old_nodes() for line in new.setup):
             raise Unwritable(f"{entry.name} is made and asked for at once")
         setup[entry] = [_spelled_out(line, given, _text(entry, plan)) for line in new.setup]
-    return kept, setup
+    return kept, setup, named
+
+
+def _words(lines: list[Code]) -> set[str]:
+    return {word for line in lines for word in re.findall(r"\w+", line.flatten([]))}
 
 
 def _is_said_in_each_place(entry: Entry, new: Added, plan: ShardPlan) -> bool:

@@ -1,0 +1,84 @@
+"""What is wrong with an answer."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+import warnings
+from collections import Counter
+from collections.abc import Iterator, Mapping
+
+from tests.helpers.migrating import migrate
+
+TRACEBACK, CHECK = "traceback", "self-check needed"
+COMPILES, SECOND = "does not compile", "second run not empty"
+UNBOUND, UNUSED = "new unbound name", "new unused name"
+KINDS = (TRACEBACK, CHECK, COMPILES, SECOND, UNBOUND, UNUSED)
+RUFF = ("--isolated", "--no-cache", "--select=F401,F811,F821,F841", "--output-format=json")
+
+
+def faults(text: str) -> Iterator[tuple[str, str]]:
+    """Each fault with what it is."""
+    before = {"program.py": text}
+    try:
+        result, after = migrate(before)
+    except Exception as error:
+        yield TRACEBACK, f"{type(error).__name__}: {error}"
+        return
+    for problem in result.problems:
+        kind = TRACEBACK if " failed here: " in problem.message else CHECK
+        if "that nothing binds" in problem.message and _asks_for_nothing(text):
+            continue
+        yield kind, f"{problem.line}: {problem.message}"
+    if after == before:
+        return
+    for name, new in after.items():
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                compile(new, name, "exec", dont_inherit=True)
+        except SyntaxError as error:
+            yield COMPILES, f"{name}:{error.lineno}: {error.msg}"
+            return
+    try:
+        again, twice = migrate(after)
+    except Exception as error:
+        yield TRACEBACK, f"the second time: {type(error).__name__}: {error}"
+        return
+    if twice != after:
+        names = [name for name in twice if twice[name] != after.get(name)]
+        codes = {d.code for d in again.decisions if d.edits}
+        yield SECOND, f"{', '.join(names)} {sorted(codes)}"
+    yield from _names(before, after)
+
+
+def _names(before: Mapping[str, str], after: Mapping[str, str]) -> Iterator[tuple[str, str]]:
+    old, new = before["program.py"], after["program.py"]
+    known = _said(old)
+    if _asks_for_nothing(old):
+        return  # it asks for names that nothing binds, and so does what is made of it
+    told = "\n".join(re.findall(r"(?m)^ *#.*$", new))
+    for said, number in (_said(new) - known).items():
+        code, message = said
+        if code == "F841" and _quoted(message) in told:
+            continue  # a marker tells what to do with it
+        yield UNBOUND if code == "F821" else UNUSED, f"{message}" + (f" ({number})" * (number > 1))
+
+
+def _asks_for_nothing(text: str) -> bool:
+    return any(code == "F821" for code, _ in _said(text))
+
+
+def _quoted(message: str) -> str:
+    """The name in a linter's message."""
+    return message.partition("`")[2].partition("`")[0]
+
+
+def _said(text: str) -> Counter[tuple[str, str]]:
+    """What a linter says of names, each as often as it does."""
+    command = [sys.executable, "-m", "ruff", "check", *RUFF, "--stdin-filename=program.py", "-"]
+    answer = subprocess.run(command, input=text.encode(), capture_output=True, check=False)
+    found = json.loads(answer.stdout or b"[]")
+    return Counter((each["code"], each["message"]) for each in found)
