@@ -89,7 +89,7 @@ def _function(site: Site, model: ast.expr, study: Study, review: str = "") -> De
     given = given_states.can_be_given(call, module, study)
     if given is not None and not review:
         proposal = study.proposal()
-        review, marked = given_states.give(site, model, given, proposal, RULE.code)
+        review, marked = given_states.give(site, model, given, proposal, study, RULE.code)
         message = "given the whole state"
         return study.rewritten(
             site, RULE.code, message, proposal, models=models, review=review, marked=marked

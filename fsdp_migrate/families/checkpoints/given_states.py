@@ -17,9 +17,11 @@ from fsdp_migrate.families.checkpoints import (
     settings_in_force,
     snapshots,
 )
+from fsdp_migrate.families.checkpoints.compiled_models import may_be_compiled
 from fsdp_migrate.families.checkpoints.state_options import state_options
 from fsdp_migrate.families.wrapping import meshes, strategies
 from fsdp_migrate.families.wrapping.sharded_parts import sharded_parts
+from fsdp_migrate.fsdp1.api import PACKAGE
 from fsdp_migrate.fsdp1.model_attributes import STATE_FUNCTION
 from fsdp_migrate.fsdp1.site import Site
 from fsdp_migrate.planning.context import Study
@@ -27,6 +29,8 @@ from fsdp_migrate.planning.edits import code
 from fsdp_migrate.planning.proposal import Proposal
 from fsdp_migrate.planning.shard_plan import DCP
 
+# DCP looks for every name of a state in the model, and 4-bit layers give names that are in none.
+FOUR_BITS = ("load_in_4bit", "Linear4bit", "Params4bit")
 LIBRARY, FUNCTION = "peft.", "get_peft_model_state_dict"
 ARGUMENT = "state_dict"
 
@@ -70,9 +74,10 @@ def can_be_given(call: ast.Call, module: Module, study: Study) -> Given | None:
 
 
 def give(
-    site: Site, model: ast.expr, given: Given, proposal: Proposal, rule: str
+    site: Site, model: ast.expr, given: Given, proposal: Proposal, study: Study, rule: str
 ) -> tuple[str, bool]:
-    """Give a call the state, which every rank gets above a condition on the rank.
+    """Give a call the state, which every rank gets above a condition on the rank; none for a model
+    of 4 bits that is not sharded.
 
     Returns:
         What may differ, for a review, and whether it is marked already.
@@ -85,6 +90,15 @@ def give(
         m=hoisting.expression_at(model, place),
         o=state_options(proposal.name(module, DCP, "StateDictOptions", near), given.options),
     )
+    found = study.models(model, module)
+    plain = not found.certain and not may_be_compiled(found.constructors, study)
+    if plain and study.project.mentions(*FOUR_BITS):
+        state = code(
+            "{s} if isinstance({m}, {c}) else None",
+            s=state,
+            m=hoisting.expression_at(model, place),
+            c=proposal.name(module, PACKAGE, "FSDPModule", near),
+        )
     if place is None:
         proposal.add_keyword(module, site.call, ARGUMENT, state)
         return given.found.review, False
