@@ -176,6 +176,7 @@ class Library:
     unread: frozenset[str] = frozenset()  # files that may meet a model, and do not parse
     joined: frozenset[Path] = frozenset()  # what the modules under analysis import, further on too
     configurations: Callable[[], Mapping[str, tuple[str, ...]]] = dict  # asked once, if at all
+    documents: Callable[[], bytes] = bytes  # asked once, if at all
     pinned: Callable[[str, Path], tuple[int, ...]] = lambda name, path: ()  # for a file
     accelerate: Mapping[str, Mapping[str, object]] = field(default_factory=dict)
     """What files and commands configure accelerate with, by their paths from the top."""
@@ -188,6 +189,11 @@ class Library:
     def configured(self) -> Mapping[str, tuple[str, ...]]:
         """What configurations name for hydra to call, by the key that it stands below."""
         return self.configurations()
+
+    @cached_property
+    def documented(self) -> bytes:
+        """What the project's documents say, all in one."""
+        return self.documents()
 
     @cached_property
     def names(self) -> frozenset[str]:

@@ -320,6 +320,7 @@ def _engine(
             unread=meant,
             joined=frozenset(found.joined),
             configurations=lambda: found.configured,
+            documents=lambda: found.documents,
             pinned=lambda name, path: releases.pinned(name, path, settings.root),
             accelerate=accelerate,
             accelerate_left=accelerate_left,

@@ -33,6 +33,13 @@ class ProjectFiles:
 
         return configurations.targets(self.directories)
 
+    @cached_property
+    def documents(self) -> bytes:
+        """What the documents in the directories say."""
+        from fsdp_migrate.discovery import documents  # where something asks
+
+        return documents.text(self.directories)
+
     def take(self, paths: Iterable[Path]) -> None:
         """Note that files of the library may meet an FSDP model."""
         for path in paths:

@@ -204,7 +204,9 @@ def _has_method(site: Site, study: Study) -> Decision:
     name = proposal.name(site.module, PACKAGE, "FSDPModule", site.call)
     new = code("isinstance({m}, {n})", m=ast.unparse(site.subject), n=name)
     if not found.certain:
-        new = code("({i} or {h})", i=new, h=ast.unparse(site.call))
+        is_test = isinstance(site.module.table.parents[site.call], ast.If)
+        form = "{i} or {h}" if is_test else "({i} or {h})"
+        new = code(form, i=new, h=site.call)
     proposal.replace(site.module, site.call, new)
     models = found.constructors
     return study.rewritten(site, RULE.code, "isinstance FSDPModule", proposal, models=models)

@@ -88,6 +88,35 @@ def test_no_norms_where_there_are_none_or_the_model_is_in_sight(
 
 
 @pytest.mark.parametrize(
+    ("document", "has_norms"),
+    [
+        ("model = torchvision.models.resnet50()", True),
+        ("Every nn.BatchNorm2d stays in full precision.", True),
+        ("It trains language models.", False),
+    ],
+)
+def test_documents_show_what_the_users_of_a_package_give(
+    document: str, tmp_path: Path, *, has_norms: bool
+) -> None:
+    """Though its tests give it a model of linear layers."""
+    package = tmp_path / "package"
+    package.mkdir()
+    (package / "__init__.py").write_text("")
+    (tmp_path / "setup.py").write_text("from setuptools import setup\n\nsetup(name='package')\n")
+    (tmp_path / "quick_start.md").write_text(f"# Start\n\n{document}\n")
+    (tmp_path / "test_it.py").write_text(
+        "from torch import nn\n\nfrom package.shards import shard_model\n\n"
+        "model = shard_model(nn.Sequential(nn.Linear(8, 8)))\n"
+    )
+    text = FILE + FUNCTION.replace("SHARDED", SHARDED.replace("MODEL", "model"))
+    (package / "shards.py").write_text(text)
+    result = session.run([tmp_path]).result
+    assert not result.problems
+    changed = {path.name: data.decode() for path, data in result.changes.items()}
+    assert ("_BatchNorm" in changed["shards.py"]) is has_norms
+
+
+@pytest.mark.parametrize(
     ("made", "has_norms"),
     [
         ("LoraModel(AutoModelForCausalLM.from_pretrained('a'), None, 'b')", False),

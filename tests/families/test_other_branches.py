@@ -122,3 +122,45 @@ OTHERS = {
 @pytest.mark.parametrize(("saved", "changed"), OTHERS.values(), ids=OTHERS)
 def test_they_may_be_this_ranks(saved: str, changed: str) -> None:
     assert "TODO(fsdp-migrate FSDP312)" in migrated(saved, LOADED, changed)
+
+
+OWN = """\
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+
+class ByHand(nn.Module):
+    def __init__(self, module):
+        super().__init__()
+        self.module = module
+
+
+def save(model, optimizer, path):
+    if isinstance(model, ASKED):
+        model_state = model.state_dict()
+        state = optimizer.state_dict()
+    else:
+        model_state = model.state_dict()
+        state = FSDP.optim_state_dict(model, optimizer)
+    if dist.get_rank() == 0:
+        torch.save({"model": model_state, "optimizer": state}, path)
+
+
+def main(net, by_hand):
+    model = ByHand(net) if by_hand else FSDP(net)
+    optimizer = torch.optim.AdamW(model.parameters())
+    for batch in range(4):
+        model(batch).sum().backward()
+        optimizer.step()
+    save(model, optimizer, "new.pt")
+"""
+
+
+@pytest.mark.parametrize(("asked", "is_marked"), [("ByHand", False), ("nn.Module", True)])
+def test_a_class_of_the_projects_own_says_that_the_model_is_another(
+    asked: str, *, is_marked: bool
+) -> None:
+    after = migrate({"train.py": OWN.replace("ASKED", asked)})[1]["train.py"]
+    assert ("FSDP312" in after) is is_marked

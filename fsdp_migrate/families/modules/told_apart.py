@@ -15,6 +15,7 @@ from fsdp_migrate.families.checkpoints import other_wrappers
 from fsdp_migrate.families.checkpoints.compiled_models import may_be_compiled
 from fsdp_migrate.fsdp1 import model_values
 from fsdp_migrate.fsdp1.api import PACKAGE
+from fsdp_migrate.fsdp1.construct import ConstructKind
 from fsdp_migrate.fsdp1.site import Site
 from fsdp_migrate.planning.context import Study
 from fsdp_migrate.planning.edits import (
@@ -55,7 +56,14 @@ def told_apart(decision: Decision, site: Site, study: Study) -> Decision | None:
         m=ast.unparse(site.subject),
         n=proposal.name(module, PACKAGE, "FSDPModule", site.node),
     )
-    new = _either(changes[0], test, site, study)
+    new: Edit | None
+    if site.construct.kind is ConstructKind.HASATTR:  # the answer for FSDP2's models is the test
+        form = (
+            "{t} or {h}" if isinstance(module.table.parents[site.node], ast.If) else "({t} or {h})"
+        )
+        new = ReplaceExpression(module, site.call, code(form, t=test, h=site.call))
+    else:
+        new = _either(changes[0], test, site, study)
     if new is None:
         return None
     beside = [e for e in decision.edits if isinstance(e, BESIDE)]

@@ -27,12 +27,32 @@ def is_of_no_model(optimizer: ast.expr, module: Module, study: Study) -> bool:
         return False
     return any(
         any(access_path(each) == path for each in given_arguments(call))
-        and any(study.narrowing.is_told_by(branch.test, a, module) for a in given_arguments(call))
+        and any(
+            study.narrowing.is_told_by(branch.test, given, module)
+            or _is_another(given, optimizer, branch, module, study)
+            for given in given_arguments(call)
+        )
         for branch, statements in _beside(optimizer, module)
         for statement in statements
         for call in walk(statement)
         if isinstance(call, ast.Call) and ASKED in last_name(call.func)
     )
+
+
+def _is_another(
+    model: ast.expr, optimizer: ast.expr, branch: ast.If, module: Module, study: Study
+) -> bool:
+    """Whether the test tells that what the other branch shards is another model beside the
+    optimizer: ``if isinstance(model, OwnSharding): state = model.state_dict()``."""
+    path = access_path(model)
+    if path is None or not study.models(model, module).constructors:
+        return False
+    if path not in {access_path(n) for n in walk(branch.test) if isinstance(n, ast.expr)}:
+        return False
+    around = {optimizer, *module.table.ancestors(optimizer)}
+    here = [s for suite in (branch.body, branch.orelse) if around & {*suite} for s in suite]
+    used = [n for s in here for n in walk(s) if isinstance(n, ast.expr) and access_path(n) == path]
+    return bool(used) and not any(study.models(n, module).constructors for n in used)
 
 
 def _beside(node: ast.AST, module: Module) -> Iterator[tuple[ast.If, Sequence[ast.stmt]]]:

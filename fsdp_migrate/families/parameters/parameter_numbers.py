@@ -189,7 +189,9 @@ def decide_reduced(site: Site, study: Study) -> Decision:
     ignores = study.may_ignore(models)
     proposal = study.proposal()
     in_loss = site.construct == penalties.PENALTY
-    for base in penalties.values_in(reduced, site.module) if in_loss else reduced.bases:
+    if in_loss:
+        penalties.take_parts(reduced, site.module, proposal)
+    for base in () if in_loss else reduced.bases:
         gradient = isinstance(base, ast.Attribute) and "grad" in ast.unparse(base)
         if traced and gradient and not ignores:
             proposal.replace(site.module, base, code("{b}.to_local()", b=base))

@@ -14,6 +14,8 @@ from fsdp_migrate.families.parameters import value_reads
 from fsdp_migrate.families.training_loop import backwards, reductions
 from fsdp_migrate.fsdp1.construct import Construct
 from fsdp_migrate.planning.context import Study
+from fsdp_migrate.planning.edits import code
+from fsdp_migrate.planning.proposal import Proposal
 from fsdp_migrate.syntax.trees import FUNCTIONS, walk
 
 PENALTY = Construct.parse("penalty on a parameter")
@@ -61,7 +63,23 @@ def term_of(reduction: reductions.Reduction, module: Module) -> ast.AST:
     return child
 
 
-def values_in(reduction: reductions.Reduction, module: Module) -> list[ast.expr]:
+def take_parts(reduction: reductions.Reduction, module: Module, proposal: Proposal) -> None:
+    """Compute a term of this rank's part of the parameter, which has a name where it is read
+    more than once."""
+    values, term = _values_in(reduction, module), term_of(reduction, module)
+    function = proposal.support(module, "own_part", reduction.node)
+    if len(values) > 1 and len(_names(reduction)) == 1 and isinstance(term, ast.stmt):
+        name = proposal.fresh(module, term, "part")
+        own = code("{n} = {f}({p})", n=name, f=function, p=ast.unparse(values[0]))
+        proposal.insert_before(module, term, own)
+        for value in values:
+            proposal.replace(module, value, code("{n}", n=name))
+        return
+    for value in values:
+        proposal.replace(module, value, code("{f}({b})", f=function, b=value))
+
+
+def _values_in(reduction: reductions.Reduction, module: Module) -> list[ast.expr]:
     """Where the term has the values of the parameter."""
     names, parents = _names(reduction), module.table.parents
     read = {

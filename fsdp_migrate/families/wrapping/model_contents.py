@@ -21,8 +21,10 @@ from fsdp_migrate.analysis.values import (
 )
 from fsdp_migrate.families.wrapping.module_values import CONTAINER, ModuleValues, is_librarys_module
 from fsdp_migrate.fsdp1 import api as fsdp1
+from fsdp_migrate.fsdp1.references import enclosing_function
 from fsdp_migrate.planning.context import Study
 from fsdp_migrate.planning.model import Constructor, is_none
+from fsdp_migrate.syntax.expressions import names_in
 from fsdp_migrate.syntax.trees import DEFINITIONS, walk
 
 # Outside libraries whose models of these names are transformers without BatchNorm and without
@@ -50,6 +52,7 @@ WITHOUT_NORMS = re.compile(
 )
 BUFFERED_LAYERS = ("BatchNorm", "InstanceNorm", "SpectralNorm", "spectral_norm")
 CONVOLUTIONAL = ("timm", "torch_geometric", "monai", "resnet", "ResNet")
+SHOWN = re.compile(rb"BatchNorm|\btorchvision\.(models|ops)\b|\btimm\.create_model\b")
 VISION = re.compile(rb"\btorchvision(\.| import +(\w+, *)*)(models|ops)\b")
 WHOLE = frozenset(f"torch.{name}" for name in ("bool", "uint8", "int32", "int64", "int", "long"))
 
@@ -287,11 +290,13 @@ def _is_from_outside(found: Contents) -> bool:
 def may_have_batch_norm(node: ast.expr, module: Module, study: Study) -> bool:
     """Whether a model may have BatchNorm layers.
 
-    Where not all that makes it can be followed, it may if some file speaks of them, or of a
-    library whose models have them: without either, what FSDP1 does for them is not written. A
-    function that shards what others give it is no part of a program in sight: there any file of
-    those given counts.
+    Documents show what users give a package that shards their models. Where not all that makes it
+    can be followed, it may if some file speaks of them, or of a library whose models have them:
+    without either, what FSDP1 does for them is not written. A function that shards what others
+    give it is no part of a program in sight: there any file of those given counts.
     """
+    if _is_of_users(node, module, study) and SHOWN.search(study.project.library.documented):
+        return True
     found = contents(node, module, study)
     without = (LANGUAGE_MODELS, WITHOUT_NORMS)
     others = {name for name in found.externals if not any(w.search(name) for w in without)}
@@ -303,6 +308,16 @@ def may_have_batch_norm(node: ast.expr, module: Module, study: Study) -> bool:
     if found.from_callers:
         spoken_of = spoken_of or study.project.library.anywhere("BatchNorm", *CONVOLUTIONAL)
     return from_outside or spoken_of or _has_vision_models(study)
+
+
+def _is_of_users(node: ast.expr, module: Module, study: Study) -> bool:
+    """Whether a package that others may install shards what a function of it is given."""
+    if not study.published or not module.package or module.is_test:
+        return False
+    function = enclosing_function(module, node)
+    arguments = getattr(function, "args", None)
+    names = {a.arg for a in arguments.args} if isinstance(arguments, ast.arguments) else set()
+    return not names.isdisjoint(names_in(node))
 
 
 def _has_vision_models(study: Study) -> bool:
