@@ -222,13 +222,13 @@ class SettingFacts:
                 return either(parts)
             case ast.IfExp(test=asked):  # True if not args.ddp else False
                 arms = [(test.body, True), (test.orelse, False)]
-                found = [
+                told = [
                     self.told_by(asked, module, holds=taken, depth=deeper)
                     | self.told_by(arm, module, holds=holds, depth=deeper)
                     for arm, taken in arms
                     if not isinstance(arm, ast.Constant) or bool(arm.value) is holds
                 ]
-                return either(found) if found else NOTHING
+                return either(told) if told else NOTHING
             case ast.Compare(
                 left=ast.Constant(value=str(last)), ops=[ast.In() | ast.NotIn() as op]
             ):

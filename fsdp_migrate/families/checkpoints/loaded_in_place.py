@@ -112,8 +112,8 @@ def _made_of(node: ast.expr, module: Module, name: str) -> Entries | None:
                 case ast.AugAssign(target=ast.Name() as target, op=ast.BitOr(), value=value):
                     before = _made_of(target, module, name)
                     return None if before is None else [*before, *_parts(value)]
-            value = only.value if only is not None else None
-            return None if value is None else _made_of(value, module, name)
+            given = only.value if only is not None else None
+            return None if given is None else _made_of(given, module, name)
         case ast.BinOp(left=left, op=ast.BitOr(), right=right):
             sides = [_joined(side, module, name) for side in (left, right)]
             return [entry for side in sides for entry in side]
