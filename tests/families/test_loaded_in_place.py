@@ -83,7 +83,39 @@ MARKED = {
         "dcp.load(state, checkpoint_id=path)\nself.epoch = state['epoch']"
     ),
 }
+for way, more in {
+    "joined": "state |= {'epoch': 0}",
+    "joined to another": "state = state | more",
+    "joined the other way": "state = more | state",
+    "opened": "state = {**state, 'epoch': 0}",
+}.items():
+    MARKED[way] = (
+        f"state = {{'model': get_model_state_dict(self.model)}}\n{more}\n"
+        "dcp.load(state, checkpoint_id=path)\nself.epoch = state['epoch']"
+    )
+for way, asked in {
+    "get": "self.epoch = state.get('epoch')",
+    "get with a default": "self.epoch = state.get('epoch', 0)",
+    "pop": "self.epoch = state.pop('epoch')",
+    "asked for": "if 'epoch' in state:\n    self.epoch = state['epoch']",
+}.items():
+    MARKED[way] = (
+        "state = {'model': get_model_state_dict(self.model), 'epoch': 0}\n"
+        f"dcp.load(state, checkpoint_id=path)\n{asked}"
+    )
 UNMARKED = {
+    "given back by get": (
+        "state = {'model': get_model_state_dict(self.model)}\nstate |= {'epoch': 3}\n"
+        "dcp.load(state, checkpoint_id=path)\nset_model_state_dict(self.model, state.get('model'))"
+    ),
+    "given back by any key": (
+        "state = {'model': get_model_state_dict(self.model)}\n"
+        "dcp.load(state, checkpoint_id=path)\nself.found = [state.get(k) for k in ('model',)]"
+    ),
+    "a state of another name is joined": (
+        "first = {'model': get_model_state_dict(self.model)}\nstate = first | {'epoch': 3}\n"
+        "dcp.load(state, checkpoint_id=path)\nset_model_state_dict(self.model, first['model'])"
+    ),
     "an entry that was stored is given back": (
         "state = {}\nstate['model'] = get_model_state_dict(self.model)\n"
         "dcp.load(state, checkpoint_id=path)\nset_model_state_dict(self.model, state['model'])"

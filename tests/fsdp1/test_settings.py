@@ -33,6 +33,49 @@ def parsed():
 
 # In each, ``a`` is the state of an FSDP1 model and ``b`` of another one.
 TOLD = {
+    "a flag that a choice of two constants gives": """\
+def main(net):
+    args = parsed()
+    plain = False if args.fsdp else True
+    model = DDP(net) if plain else FSDP(net)
+    if args.fsdp:
+        a = model.state_dict()
+    else:
+        b = model.state_dict()
+""",
+    "the negation of another, by constants": """\
+def main(net):
+    args = parsed()
+    fsdp = True if not args.mode == "ddp" else False
+    if fsdp:
+        model = FSDP(net)
+    else:
+        model = DDP(net)
+    if args.mode == "ddp":
+        b = model.state_dict()
+    else:
+        a = model.state_dict()
+""",
+    "a choice of numbers": """\
+def main(net):
+    args = parsed()
+    sharded = bool(1 if args.fsdp else 0)
+    model = FSDP(net) if sharded else net
+    if not args.fsdp:
+        b = model.state_dict()
+    else:
+        a = model.state_dict()
+""",
+    "a choice that may be another condition": """\
+def main(net):
+    args = parsed()
+    fsdp = args.fsdp if args.mode is None else False
+    model = FSDP(net) if fsdp else net
+    if not args.fsdp:
+        b = model.state_dict()
+    elif fsdp:
+        a = model.state_dict()
+""",
     "a setting that may not be there": """\
 def build(cfg, net):
     if hasattr(cfg.train, "fsdp") and cfg.train.fsdp:
@@ -281,6 +324,22 @@ def main(net, trainer):
     trainer.fit(saving)
 """
 NOT_TOLD = {
+    "one of two choices that shards": """\
+def main(net):
+    args = parsed()
+    fsdp = True if args.fsdp else args.mode == "both"
+    model = FSDP(net) if fsdp else net
+    if not args.fsdp:
+        b = model.state_dict()
+""",
+    "both of two choices": """\
+def main(net):
+    args = parsed()
+    fsdp = 2 if args.fsdp else 1
+    model = FSDP(net) if fsdp else net
+    if not args.fsdp:
+        b = model.state_dict()
+""",
     "a default that is FSDP1": """\
 def main(net):
     args = parsed()

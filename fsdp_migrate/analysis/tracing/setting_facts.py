@@ -220,6 +220,15 @@ class SettingFacts:
                 if isinstance(op, ast.And) is holds:
                     return frozenset().union(*parts)
                 return either(parts)
+            case ast.IfExp(test=asked):  # True if not args.ddp else False
+                arms = [(test.body, True), (test.orelse, False)]
+                told = [
+                    self.told_by(asked, module, holds=taken, depth=deeper)
+                    | self.told_by(arm, module, holds=holds, depth=deeper)
+                    for arm, taken in arms
+                    if not isinstance(arm, ast.Constant) or bool(arm.value) is holds
+                ]
+                return either(told) if told else NOTHING
             case ast.Compare(
                 left=ast.Constant(value=str(last)), ops=[ast.In() | ast.NotIn() as op]
             ):
@@ -311,7 +320,8 @@ class SettingFacts:
         if kept is None:
             return None
         value, where = kept
-        is_condition = isinstance(value, (ast.Compare, ast.BoolOp, ast.UnaryOp, ast.Call))
+        conditions = (ast.Compare, ast.BoolOp, ast.UnaryOp, ast.Call, ast.IfExp)
+        is_condition = isinstance(value, conditions)
         return kept if is_condition or self.names.setting(value, where) else None
 
     def _is_one_answer(self, setting: str, node: ast.AST, module: Module) -> bool:

@@ -84,13 +84,12 @@ def _askings(
     nothing else becomes of it."""
     parts = _parts(state)
     if isinstance(state, ast.Name):
-        reaching = definitions(state, module)
-        made = next(iter(reaching)).value if len(reaching) == 1 else None
+        made = _made_of(state, module, state.id)
         uses = _uses(state, load, study, module)
         if made is None or uses is None:
             return
-        parts = _parts(made)
-        if uses.read and parts == [(None, made)]:
+        parts = made
+        if uses.read and len(made) == 1 and made[0][0] is None:
             return
         for name in uses.stored:
             _store(name, parts, load, module)
@@ -99,6 +98,38 @@ def _askings(
         model = _asked_of(call, study, module) if isinstance(call, ast.Call) else None
         if isinstance(call, ast.Call) and model is not None:
             yield call, model
+
+
+def _made_of(node: ast.expr, module: Module, name: str) -> Entries | None:
+    """The states in what an expression makes, where that is a dictionary that others of the same
+    ``name`` are joined to: ``state |= more``, ``state = {**state, "epoch": 0}``; None of what is
+    not known."""
+    match node:
+        case ast.Name():
+            reaching = definitions(node, module)
+            only = next(iter(reaching)) if len(reaching) == 1 and node.id == name else None
+            match only.node if only is not None else None:
+                case ast.AugAssign(target=ast.Name() as target, op=ast.BitOr(), value=value):
+                    before = _made_of(target, module, name)
+                    return None if before is None else [*before, *_parts(value)]
+            given = only.value if only is not None else None
+            return None if given is None else _made_of(given, module, name)
+        case ast.BinOp(left=left, op=ast.BitOr(), right=right):
+            sides = [_joined(side, module, name) for side in (left, right)]
+            return [entry for side in sides for entry in side]
+        case ast.Dict():
+            result: Entries = []
+            for key, value in zip(node.keys, node.values, strict=True):
+                result += _joined(value, module, name) if key is None else [(_key(key), value)]
+            return result
+    return _parts(node)
+
+
+def _joined(node: ast.expr, module: Module, name: str) -> Entries:
+    """What one dictionary brings to another."""
+    if isinstance(node, ast.Name) and node.id != name:
+        return [(None, node)]
+    return _made_of(node, module, name) or [(None, node)]
 
 
 @dataclass
@@ -117,6 +148,8 @@ def _uses(state: ast.Name, load: ast.Call, study: Study, module: Module) -> _Use
     if scope is None or not scope.is_function:
         return None  # a global, or a class's
     made = {definition.node for definition in definitions(state, module)}
+    for node in (node for node in [*made] if isinstance(node, ast.AugAssign)):
+        made |= {definition.node for definition in definitions(node.target, module)}
     uses = _Uses()
     for name in module.table.reads(state.id, scope):
         if enclosing_function(module, name) is not function:
@@ -131,11 +164,33 @@ def _uses(state: ast.Name, load: ast.Call, study: Study, module: Module) -> _Use
                 uses.stored.append(name)
             case ast.Attribute(attr="update") if isinstance(outer, ast.Expr):
                 uses.stored.append(name)
+            case ast.Attribute(attr="get" | "pop" | "setdefault") if key := _asked_key(around):
+                uses.read.add(key.value)
+            case ast.Compare(ops=[ast.In() | ast.NotIn()], left=left) if left is not name:
+                pass
+            case ast.BinOp(op=ast.BitOr()) | ast.Dict() if _is_joined(name, module):
+                pass
             case ast.Subscript(value=value, slice=ast.Constant(value=key)) if value is name:
                 uses.read.add(key)
             case _ if not any(_is_dcps(call.func, study, module) for call in around):
                 return None
     return uses
+
+
+def _asked_key(around: list[ast.Call]) -> ast.Constant | None:
+    """``"epoch"`` of ``state.get("epoch")``, if it is written out."""
+    match around:
+        case [ast.Call(args=[ast.Constant() as key, *_]), *_]:
+            return key
+    return None
+
+
+def _is_joined(name: ast.Name, module: Module) -> bool:
+    """Whether a dictionary goes into the next one of its name: ``state = state | more``."""
+    match module.table.statement(name):
+        case ast.Assign(targets=[ast.Name(id=target)], value=value):
+            return target == name.id and module.table.parents[name] is value
+    return False
 
 
 def _store(name: ast.Name, parts: Entries, load: ast.Call, module: Module) -> None:

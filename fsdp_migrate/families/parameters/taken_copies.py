@@ -78,7 +78,7 @@ def find_taken_copies(study: Study, module: Module) -> Iterator[Site]:
         statement = module.table.statement(call)
         done = resharded[ast.unparse(method.value)]
         before = done if construct == COPIED else ()  # what changes them is said in any case
-        if just_trained(statement, study, module, before):
+        if just_trained(statement, study, module, before, models):
             continue
         if not only_model_was_trained(statement, method.value, study, module):
             done.add(statement)
@@ -220,7 +220,8 @@ def decide_taken_copy(site: Site, study: Study) -> Decision:
     told = any(each.construct == CHANGED for each in earlier)
     review = LATE if late and not told else ""
     done = {each.statement for each in earlier}
-    if site.construct == CHANGED and just_trained(site.statement, study, site.module, done):
+    trained = just_trained(site.statement, study, site.module, done, models)
+    if site.construct == CHANGED and trained:
         message = "kept, it was resharded before"
         return study.kept_as_is(site, RULE, message, models=models, review=review)
     return resharded_first(site, [site.subject], study, RULE, models=models, review=review)

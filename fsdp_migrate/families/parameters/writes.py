@@ -63,7 +63,8 @@ def find_parameter_writes(study: Study, module: Module) -> Iterator[Site]:
         done = {each for each, written in handled.items() if written == path}
         if path is None or statement in done:
             continue
-        if just_trained(statement, study, module, resharded=done):
+        models = study.models(model, module).constructors
+        if just_trained(statement, study, module, done, models):
             continue
         if not any(isinstance(parent, ast.Lambda) for parent in table.ancestors(target)):
             handled[statement] = path

@@ -15,11 +15,16 @@ from dataclasses import dataclass
 from fsdp_migrate.analysis.flow import access_path
 from fsdp_migrate.analysis.module import Module
 from fsdp_migrate.analysis.values import Class, External, Function, Unknown
-from fsdp_migrate.families.training_loop.backwards import backward_follows, is_without_gradients
+from fsdp_migrate.families.training_loop.backwards import (
+    CALLERS_DEEP,
+    backward_follows,
+    is_without_gradients,
+)
 from fsdp_migrate.families.training_loop.early_optimizers import trained_models
 from fsdp_migrate.families.training_loop.model_runs import NOTHING, RUNNING, Runs, is_quiet
 from fsdp_migrate.families.wrapping import strategies
 from fsdp_migrate.families.wrapping.entry_methods import entries
+from fsdp_migrate.fsdp1.references import enclosing_function
 from fsdp_migrate.fsdp1.site import Site
 from fsdp_migrate.planning.context import Study
 from fsdp_migrate.planning.edits import Code, code
@@ -104,7 +109,29 @@ def may_stay_gathered(models: frozenset[Constructor], study: Study) -> bool:
 def _runs_without_gradients(models: frozenset[Constructor], study: Study) -> bool:
     """Whether a model is called without gradients, or nowhere in sight."""
     own = runs_of(models, study)
-    return not own or any(is_without_gradients(run.call, run.module) for run in own)
+    return not own or any(
+        _is_without_gradients(run.call, run.module, models, study, CALLERS_DEEP) for run in own
+    )
+
+
+def _is_without_gradients(
+    call: ast.Call, module: Module, models: frozenset[Constructor], study: Study, depth: int
+) -> bool:
+    """Whether a call runs without gradients, or the function around it where it gets a model."""
+    if is_without_gradients(call, module):
+        return True
+    function = enclosing_function(module, call)
+    if not depth or not isinstance(function, (ast.FunctionDef, ast.AsyncFunctionDef)):
+        return False
+    for site in study.tracer.callers(function, module):
+        each = (study.models(a, site.module) for a in given_arguments(site.call))
+        given = frozenset(c for found in each for c in found.constructors)
+        is_others = bool(given) and given.isdisjoint(models)
+        if not is_others and _is_without_gradients(
+            site.call, site.module, models, study, depth - 1
+        ):
+            return True
+    return False
 
 
 def _is_evaluated(models: frozenset[Constructor], study: Study) -> bool:

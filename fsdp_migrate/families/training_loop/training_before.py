@@ -12,10 +12,14 @@ from fsdp_migrate.families.training_loop.backwards import (
     all_callers,
     backward_follows,
 )
-from fsdp_migrate.families.training_loop.early_optimizers import is_optimizer_name
+from fsdp_migrate.families.training_loop.early_optimizers import (
+    is_optimizer_name,
+    trained_models,
+)
 from fsdp_migrate.families.training_loop.gathered_roots import runs_of
 from fsdp_migrate.fsdp1.references import enclosing_function
 from fsdp_migrate.planning.context import Study
+from fsdp_migrate.planning.model import Constructor
 from fsdp_migrate.syntax.expressions import last_name
 from fsdp_migrate.syntax.trees import block_of
 
@@ -27,14 +31,31 @@ SIMPLE = (ast.Expr, ast.Assign, ast.AugAssign, ast.AnnAssign, ast.Return)
 
 
 def just_trained(
-    statement: ast.stmt, study: Study, module: Module, resharded: Container[ast.stmt] = ()
+    statement: ast.stmt,
+    study: Study,
+    module: Module,
+    resharded: Container[ast.stmt] = (),
+    models: frozenset[Constructor] = frozenset(),
 ) -> bool:
-    """Whether a model is taken to be sharded here: it was just made, trained, or resharded."""
+    """Whether a model is taken to be sharded here: it was just made, trained, or resharded.
+
+    Args:
+        models: which it may be. Where optimizers are in sight and none has theirs, a step trains
+            another model: a teacher, or an average that is evaluated.
+    """
+    trained = trained_models(study) if models else models
+    is_others = bool(trained) and trained.isdisjoint(models)
 
     def trains(call: ast.Call) -> bool:
+        if is_others:
+            return study.constructors.get(call) in models
         return call in study.constructors or _is_training(call)
 
-    return _trained(statement, module, trains, _is_harmless, resharded) is True
+    def is_harmless(call: ast.Call) -> bool:
+        return _is_harmless(call) or (is_others and (_is_training(call) or call in made))
+
+    made = study.constructors
+    return _trained(statement, module, trains, is_harmless, resharded) is True
 
 
 def only_model_was_trained(
