@@ -93,6 +93,13 @@ def test_ranges_expand_to_the_units_that_there_were() -> None:
         (observed(sharding_strategy="ShardingStrategy.HYBRID_SHARD"), "write sharding_size"),
         (observed(outside=("scale",)), "scale is in no unit under FSDP1, and FSDP2's root would"),
         (
+            replace(
+                observed(),
+                made=(made(sharding_strategy="ShardingStrategy.SHARD_GRAD_OP"), made()),
+            ),
+            "ShardingStrategy.SHARD_GRAD_OP, FULL_SHARD, and the file has one",
+        ),
+        (
             replace(observed(), made=(made(cpu_offload=True), made())),
             "the constructors got several values for cpu_offload",
         ),
@@ -112,6 +119,12 @@ def test_ranges_expand_to_the_units_that_there_were() -> None:
 def test_what_the_file_cannot_say_is_an_error(seen: Observed, said: str) -> None:
     with pytest.raises(InputError, match=said):
         mindspeed.document(seen)
+
+
+def test_a_default_and_its_name_are_one_strategy() -> None:
+    named = made(sharding_strategy="ShardingStrategy.FULL_SHARD")
+    text = mindspeed.document(replace(observed(), made=(named, made())))
+    assert "sharding_size: auto\nreshard_after_forward: true\n" in text
 
 
 def test_no_shard_is_one_rank_a_shard() -> None:
