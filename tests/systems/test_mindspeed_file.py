@@ -163,7 +163,7 @@ def test_a_path_that_fits_nothing_is_an_error(old: str, new: str, said: str) -> 
         ("{0-2}", "{0-1}", "was in predictor.layers.2 under FSDP1, and is in predictor by this"),
         ('  - "image_encoder"\n', "", "was in image_encoder under FSDP1, and is in the root's by"),
         ("offload", 'ignored_modules: ["predictor"]\noffload', "is in no unit by this file"),
-        ("sharding_size: auto", "sharding_size: [auto", r"is not YAML: .*\(line 2, column"),
+        ("sharding_size: auto", "sharding_size: [auto", r"is not YAML: .* \(line 3, column 22\)"),
         ("sharding_size: auto", "sharding_size: {a: 1}", "sharding_size is not known here"),
     ],
 )
