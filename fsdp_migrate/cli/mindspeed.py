@@ -186,11 +186,14 @@ def _one(observed: Observed, argument: str) -> object:
 
 
 def _strategy(observed: Observed) -> list[str]:
-    given = _one(observed, "sharding_strategy")
-    named = words.strategy(str(given or "FULL_SHARD").rpartition(".")[2])
+    given = [str(each or "FULL_SHARD") for each in _given(observed, "sharding_strategy")]
+    found = {words.strategy(each.rpartition(".")[2]) for each in given or ["FULL_SHARD"]}
+    if len(found) > 1:
+        raise InputError(f"the units have {', '.join(given)}, and the file has one for all")
+    named = found.pop()
     if named is None or named.startswith("HYBRID"):
         raise InputError(
-            f"{given}: write {mindspeed.SIZE}, the number of ranks of one machine, by hand"
+            f"{given[0]}: write {mindspeed.SIZE}, the number of ranks of one machine, by hand"
         )
     if named == "NO_SHARD":
         return [f"{mindspeed.SIZE}: 1"]

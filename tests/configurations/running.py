@@ -121,19 +121,24 @@ def launched(config: Mapping[str, Any] | None, flags: Sequence[str] = ()) -> str
         made = plugin(variables)
     except (ValueError, KeyError, RuntimeError) as error:
         return f"{type(error).__name__}: {str(error).splitlines()[0]}"
-    if made.fsdp_version == 1:
-        sharding = made.sharding_strategy.name
-    else:
-        sharding = "reshard" if made.reshard_after_forward else "keep"
-    state = made.state_dict_type.name.removesuffix("_STATE_DICT")
     sizes = [
         f"{key.removeprefix('PARALLELISM_CONFIG_').removesuffix('_SIZE')}={variables[key]}"
         for key in ("PARALLELISM_CONFIG_DP_REPLICATE_SIZE", "PARALLELISM_CONFIG_DP_SHARD_SIZE")
         if key in variables
     ]
+    return " ".join([described(made), *sizes])
+
+
+def described(made: Any) -> str:
+    """What a plugin is: the version, how it shards, the kind of checkpoint, who loads."""
+    if made.fsdp_version == 1:
+        sharding = made.sharding_strategy.name
+    else:
+        sharding = "reshard" if made.reshard_after_forward else "keep"
+    state = made.state_dict_type.name.removesuffix("_STATE_DICT")
     loads = ["loading"] if made.cpu_ram_efficient_loading else []
     synced = ["sync"] if made.sync_module_states else []
-    return " ".join([f"{made.fsdp_version}", sharding, state, *loads, *synced, *sizes])
+    return " ".join([f"{made.fsdp_version}", sharding, state, *loads, *synced])
 
 
 def converted(config: Mapping[str, Any]) -> dict[str, Any]:

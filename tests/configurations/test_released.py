@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import json
+import re
 import subprocess
 import sys
 from functools import cache
@@ -14,13 +15,15 @@ import pytest
 from ruamel.yaml import YAML
 
 from fsdp_migrate.configurations.frameworks import verl
+from tests.configurations import axolotl_table
+from tests.configurations.axolotl_table import HEAD
 from tests.configurations.writing import write_one
 from tests.corpus import packages
 from tests.corpus.packages import Package
 
 pytestmark = [pytest.mark.corpus, pytest.mark.timeout(1200)]
 REQUIREMENTS = Path(__file__).with_name("released.txt")
-READER = Path(__file__).with_name("released") / "axolotl_reads.py"
+ROOT = Path(__file__).parents[2]
 
 
 @pytest.fixture(scope="module")
@@ -33,14 +36,6 @@ def unpacked(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 
 # -- axolotl --------------------------------------------------------------------------------------
 
-HEAD = """\
-base_model: x
-datasets:
-  - path: x
-    type: alpaca
-micro_batch_size: 1
-num_epochs: 1
-"""
 ALL = """\
 fsdp_config:
   fsdp_limit_all_gathers: true
@@ -119,20 +114,47 @@ def ours(title: str) -> tuple[str, str]:
     return outcome.value if outcome is not None else "", written.text + by_hand
 
 
-@pytest.fixture(scope="module")
-def by_axolotl(unpacked: dict[str, Path]) -> tuple[set[str], dict[str, dict[str, Any]]]:
-    """The keys that its ``fsdp_config`` has, and what it reads of each row."""
-    files = [YAML(typ="safe").load(ours(title)[1]) for title in ROWS]
+def asked(package: Path, files: list[str]) -> tuple[set[str], list[dict[str, Any]]]:
+    """The keys that axolotl's ``fsdp_config`` has, and what it makes of files."""
+    settings = [YAML(typ="safe").load(each) for each in files]
     done = subprocess.run(
-        [sys.executable, str(READER), str(unpacked["axolotl"])],
-        input="".join(json.dumps(each) + "\n" for each in files),
+        [sys.executable, "-m", "tests.configurations.released.axolotl_reads", str(package)],
+        input="".join(json.dumps(each) + "\n" for each in settings),
         capture_output=True,
         text=True,
         check=False,
+        cwd=ROOT,
     )
     assert not done.returncode, done.stderr
-    keys, *read = map(json.loads, done.stdout.splitlines()[-1 - len(files) :])
-    return set(keys), dict(zip(ROWS, read, strict=True))
+    keys, *found = map(json.loads, done.stdout.splitlines()[-1 - len(files) :])
+    return set(keys), found
+
+
+@pytest.fixture(scope="module")
+def by_axolotl(unpacked: dict[str, Path]) -> tuple[set[str], dict[str, dict[str, Any]]]:
+    keys, found = asked(unpacked["axolotl"], [ours(title)[1] for title in ROWS])
+    return keys, dict(zip(ROWS, found, strict=True))
+
+
+@pytest.fixture(scope="module")
+def runs(unpacked: dict[str, Path]) -> list[str]:
+    """What the rows of the table run as, before and after in turns."""
+    files = [text for row in axolotl_table.ROWS for text in (row.before, row.ours()[1])]
+    return [said(found) for found in asked(unpacked["axolotl"], files)[1]]
+
+
+def said(found: dict[str, Any]) -> str:
+    if "error" not in found:
+        return str(found["runs"])
+    match = re.search(r"(?:Value error, |AttributeError: |KeyError: )([^;\n\[]*)", found["error"])
+    text = match[1].strip() if match is not None else found["error"]
+    return "stops: " + text.partition(". ")[0]
+
+
+@pytest.mark.parametrize("row", axolotl_table.ROWS, ids=lambda row: row.title)
+def test_axolotl_runs_what_the_row_says(row: axolotl_table.Row, runs: list[str]) -> None:
+    number = 2 * axolotl_table.ROWS.index(row)
+    assert runs[number : number + 2] == [row.runs, row.after]
 
 
 @pytest.mark.parametrize("title", ROWS)
@@ -145,7 +167,8 @@ def test_axolotl_reads_what_we_write(
     if isinstance(expected, str):
         assert expected in read[title]["error"]
         return
-    assert read[title] == {"version": 2, "fsdp": None, "config": {"fsdp_version": 2, **expected}}
+    found = {key: read[title][key] for key in ("version", "fsdp", "config")}
+    assert found == {"version": 2, "fsdp": None, "config": {"fsdp_version": 2, **expected}}
     written = YAML(typ="safe").load(ours(title)[1])
     given = {key for key in written if "fsdp" in key or "state_dict" in key}
     assert given <= {"fsdp_config", "fsdp_version"}

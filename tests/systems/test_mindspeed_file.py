@@ -93,6 +93,13 @@ def test_ranges_expand_to_the_units_that_there_were() -> None:
         (observed(sharding_strategy="ShardingStrategy.HYBRID_SHARD"), "write sharding_size"),
         (observed(outside=("scale",)), "scale is in no unit under FSDP1, and FSDP2's root would"),
         (
+            replace(
+                observed(),
+                made=(made(sharding_strategy="ShardingStrategy.SHARD_GRAD_OP"), made()),
+            ),
+            "ShardingStrategy.SHARD_GRAD_OP, FULL_SHARD, and the file has one",
+        ),
+        (
             replace(observed(), made=(made(cpu_offload=True), made())),
             "the constructors got several values for cpu_offload",
         ),
@@ -112,6 +119,12 @@ def test_ranges_expand_to_the_units_that_there_were() -> None:
 def test_what_the_file_cannot_say_is_an_error(seen: Observed, said: str) -> None:
     with pytest.raises(InputError, match=said):
         mindspeed.document(seen)
+
+
+def test_a_default_and_its_name_are_one_strategy() -> None:
+    named = made(sharding_strategy="ShardingStrategy.FULL_SHARD")
+    text = mindspeed.document(replace(observed(), made=(named, made())))
+    assert "sharding_size: auto\nreshard_after_forward: true\n" in text
 
 
 def test_no_shard_is_one_rank_a_shard() -> None:
@@ -150,7 +163,7 @@ def test_a_path_that_fits_nothing_is_an_error(old: str, new: str, said: str) -> 
         ("{0-2}", "{0-1}", "was in predictor.layers.2 under FSDP1, and is in predictor by this"),
         ('  - "image_encoder"\n', "", "was in image_encoder under FSDP1, and is in the root's by"),
         ("offload", 'ignored_modules: ["predictor"]\noffload', "is in no unit by this file"),
-        ("sharding_size: auto", "sharding_size: [auto", r"is not YAML: .*\(line 2, column"),
+        ("sharding_size: auto", "sharding_size: [auto", r"is not YAML: .* \(line 3, column 22\)"),
         ("sharding_size: auto", "sharding_size: {a: 1}", "sharding_size is not known here"),
     ],
 )

@@ -18,7 +18,7 @@ from itertools import groupby
 from pathlib import Path
 
 from fsdp_migrate.planning.pages import Page, pages
-from tests.configurations import lightning_table, table, trainer_table
+from tests.configurations import axolotl_table, lightning_table, table, trainer_table
 from tests.corpus import packages
 from tests.coverage import OUTCOMES, Row, construct, runtime, silent
 from tests.helpers.migrating import migrated
@@ -120,6 +120,11 @@ def with_trainer(document: str) -> str:
     return between("trainer", document, trainer_table.document(trainer_table.ROWS))
 
 
+def with_axolotl(document: str) -> str:
+    """The table of axolotl's settings; ``tests/configurations/test_released.py`` asks axolotl."""
+    return between("axolotl", document, axolotl_table.document(axolotl_table.ROWS))
+
+
 def corpus_table(rows: Sequence[packages.Row]) -> str:
     head = "| package | files | sites | rewritten | review | left | migrated | seconds |"
     lines = [head, "|---|--:|--:|--:|--:|--:|--:|--:|"]
@@ -171,7 +176,7 @@ def main(parts: Sequence[str]) -> None:
         COVERAGE.write_text(with_coverage(COVERAGE.read_text(encoding="utf-8")), encoding="utf-8")
     if not parts or "configurations" in parts:
         text = with_configurations(CONFIGURATIONS.read_text(encoding="utf-8"))
-        text = with_trainer(with_lightning(text))
+        text = with_axolotl(with_trainer(with_lightning(text)))
         CONFIGURATIONS.write_text(text, encoding="utf-8")
     if not parts or "torchtitan" in parts:
         text = with_torchtitan(TORCHTITAN.read_text(encoding="utf-8"))

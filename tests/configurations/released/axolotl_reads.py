@@ -1,17 +1,24 @@
-"""What axolotl's own schema makes of files: ``python axolotl_reads.py PACKAGE < files.jsonl``.
+"""What axolotl makes of files: ``python -m tests.configurations.released.axolotl_reads PACKAGE``.
 
-Each line has the settings of a file. What comes back is the version and ``fsdp_config`` as axolotl
-has it then, or what it says of the file. Pillow, of which the schema wants the name of one enum, is
-imitated.
+Each line of the input has the settings of a file. What comes back is ``fsdp_config`` as axolotl's
+own schema has it then, and the plugin that accelerate makes of transformers' arguments and of what
+axolotl's own function puts into the environment; or what one of them says of the file. Pillow, of
+which the schema wants the name of one enum, is imitated. No model is made.
 """
 
 from __future__ import annotations
 
+import ast
 import enum
 import json
+import os
 import sys
 import types
+import warnings
+from pathlib import Path
 from typing import Any
+
+from tests.configurations import running
 
 OTHERS = {
     "base_model": "x",
@@ -30,18 +37,48 @@ def _imitate_pillow() -> None:
     sys.modules |= {"PIL": package, "PIL.Image": image}
 
 
-def read(settings: dict[str, Any], schema: Any) -> dict[str, Any]:
+def read(settings: dict[str, Any], schema: Any, set_environment: Any) -> dict[str, Any]:
     try:
         found = schema(**OTHERS | settings)
-    except ValueError as error:
-        return {"error": str(error)}
-    config = found.fsdp_config
-    given = {} if config is None else config.model_dump(exclude_none=True)
-    return {"version": found.fsdp_version, "fsdp": found.fsdp, "config": given}
+        given = {} if found.fsdp_config is None else found.fsdp_config.model_dump(exclude_none=True)
+        runs = runs_as(found, dict(given), set_environment)
+    except (ValueError, AttributeError, KeyError) as error:
+        return {"error": f"{type(error).__name__}: {error}"}
+    return {"version": found.fsdp_version, "fsdp": found.fsdp, "config": given, "runs": runs}
+
+
+def runs_as(found: Any, given: dict[str, Any], set_environment: Any) -> str:
+    """The plugin, as axolotl's trainer has it made."""
+    from transformers import TrainingArguments
+
+    if not given and not found.fsdp:
+        return "no FSDP"
+    with running.in_environment({}):
+        set_environment(found)
+        arguments = TrainingArguments(
+            "out", fsdp=found.fsdp or True, fsdp_config=given, use_cpu=True, report_to=[]
+        )
+        made = running.plugin(dict(os.environ), **arguments.fsdp_plugin_args)
+    offload = made.cpu_offload
+    kind = type(offload).__name__
+    on = kind == "CPUOffloadPolicy" or (kind == "CPUOffload" and offload.offload_params)
+    return running.described(made) + (" offload" if on else "")
+
+
+def _environment_setter(package: Path) -> Any:
+    """axolotl's function without the rest of its module, which loads models."""
+    source = (package / "axolotl" / "utils" / "trainer.py").read_text(encoding="utf-8")
+    functions = {f.name: f for f in ast.parse(source).body if isinstance(f, ast.FunctionDef)}
+    text = ast.get_source_segment(source, functions["setup_fsdp_envs"]) or ""
+    space: dict[str, Any] = {"os": os}
+    exec(compile(text, "setup_fsdp_envs", "exec"), space)
+    return space["setup_fsdp_envs"]
 
 
 def main() -> None:
-    sys.path.insert(0, sys.argv[1])
+    warnings.simplefilter("ignore")
+    package = Path(sys.argv[1])
+    sys.path.insert(0, str(package))
     import transformers.training_args  # noqa: F401  # which looks for the real Pillow
 
     try:
@@ -52,8 +89,9 @@ def main() -> None:
 
     known = AxolotlInputConfig.model_fields["fsdp_config"].annotation.__args__[0]
     print(json.dumps(sorted(known.model_fields)))
+    set_environment = _environment_setter(package)
     for line in sys.stdin:
-        print(json.dumps(read(json.loads(line), AxolotlInputConfig)))
+        print(json.dumps(read(json.loads(line), AxolotlInputConfig, set_environment)))
 
 
 if __name__ == "__main__":
