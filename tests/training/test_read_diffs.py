@@ -1,5 +1,5 @@
-"""What a reader of diffs asked for, trained: shorter policies, defaults in the place of None, a model
-that one of two callers wraps again."""
+"""What a reader of diffs asked for, trained: short policies, defaults in the place of None, and a
+model that one of two callers wraps again."""
 
 from __future__ import annotations
 
