@@ -135,7 +135,7 @@ def _decide(study: Study) -> list[Decision]:
     found, used = finding.find(study)
     constructor_sites = [s for s in found if s.node in study.constructors]
     decisions: list[Decision] = []
-    for site in constructor_sites:
+    for site in progress.through("deciding", constructor_sites, _places(constructor_sites)):
         decisions += constructors.decide(site, study)
     decisions = constructors.merged(decisions)
     claimed = {d.site.reference for d in decisions}
@@ -155,8 +155,7 @@ def _decide(study: Study) -> list[Decision]:
         )
     ]
     later.sort(key=_rank)
-    names = [f"{site.module.display}:{site.position[0]}" for site in later]
-    for site in progress.through("deciding", later, names):
+    for site in progress.through("deciding", later, _places(later)):
         if not constructors.is_inside(site, study):
             decisions.append(ask(site, study))
     for module in study.project.modules:
@@ -172,6 +171,10 @@ def _decide(study: Study) -> list[Decision]:
     decisions = hold_back(decisions)
     decisions += _older(decisions, study)
     return sorted(going_along.settle(decisions, study), key=order)
+
+
+def _places(sites: Sequence[Site]) -> list[str]:
+    return [f"{site.module.display}:{site.position[0]}" for site in sites]
 
 
 def _older(decisions: Sequence[Decision], study: Study) -> Iterator[Decision]:

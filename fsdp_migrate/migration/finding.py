@@ -8,6 +8,7 @@ from dataclasses import replace
 
 from fsdp_migrate.analysis.module import Module
 from fsdp_migrate.analysis.tracing.tracer import Tracer
+from fsdp_migrate.discovery import progress
 from fsdp_migrate.families.subclasses import forwarding_subclasses
 from fsdp_migrate.families.wrapping import (
     chosen_classes,
@@ -51,7 +52,9 @@ def find(study: Study) -> tuple[list[Site], set[ast.AST]]:
         found += named if uses_fsdp1 else []
         finders = study.registry.finders(makes_models=bool(study.constructors))
         makes_models = any(s.construct in MODELS for s in found) or bool(study.constructors)
-        for module in study.project.modules:
+        modules = study.project.modules
+        names = [module.display for module in modules]
+        for module in progress.through("looking through", modules, names):
             if makes_models or module in referring:
                 found += model_attributes.methods(
                     study.tracer,

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
 
-from tests.helpers.commandline import Command
+from tests.helpers.commandline import ROOT, Command
 
 # FSDP201 has something to judge, FSDP101 and FSDP112 have not.
 SOURCE = """\
@@ -23,7 +24,8 @@ def build(net, flag):
         device_id=torch.cuda.current_device(),
     )
 """
-OTHER = "from torch.distributed.fsdp import FullyShardedDataParallel as FSDP\n\nm = FSDP(net)\n"
+HEAD = "from torch.distributed.fsdp import FullyShardedDataParallel as FSDP\n"
+OTHER = f"{HEAD}\nm = FSDP(net)\n"
 
 
 @pytest.fixture
@@ -111,3 +113,19 @@ def test_what_is_left_of_an_argument_holds_its_model_back(project: Path, run: Co
 def test_a_guard_is_always_reported(here: Path, run: Command) -> None:
     (here / "a.py").write_text(f"{OTHER}state = m.state_dict(keep_vars=True)\n")
     assert "FSDP302" in run("check", "--ignore", "FSDP302", ".").out
+
+
+def test_the_readmes_samples_do_what_they_say(here: Path, run: Command) -> None:
+    text = (ROOT / "README.md").read_text()
+    kept, left = re.findall(r"```python\n(.*?)```", text, re.DOTALL)[::-1]
+    (here / "a.py").write_text(f"{HEAD}\n{kept}")
+    assert run("check", ".").code == 0
+    assert run("rewrite", ".").code == 0
+    assert (here / "a.py").read_text() == f"{HEAD}\n{kept}"
+    body = [line for line in left.splitlines() if "TODO" not in line and "raise" not in line]
+    (here / "a.py").write_text("\n".join([HEAD, "def f(net):", "    model = FSDP(net)", *body, ""]))
+    run("rewrite", ".")
+    written = [line.strip() for line in (here / "a.py").read_text().splitlines()]
+    for line in map(str.strip, left.splitlines()):
+        start = line.removesuffix(" ...")
+        assert any(each.startswith(start[:60]) for each in written), line

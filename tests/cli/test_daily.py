@@ -72,10 +72,12 @@ def test_progress_has_phase_count_and_name() -> None:
 
 
 def test_progress_is_shown_on_a_terminal(here: Path) -> None:
-    for number in range(400):
-        (here / f"m{number}.py").write_text(WRAPS * 20)
+    for number in range(120):
+        (here / f"m{number}.py").write_text(WRAPS * 2)
     answer = at_terminal(here, "check", "--statistics", "--jobs", "1", answers="", colour=True)
-    assert re.search(r"checking: (reading|parsing|deciding) \d+ of \d+: \S*m\d+\.py", answer.out)
+    assert re.search(
+        r"checking: (parsing|looking through|deciding) \d+ of \d+: \S*m\d+\.py", answer.out
+    )
 
 
 def test_progress_is_not_shown_in_a_pipe(here: Path, run: Command) -> None:
@@ -112,9 +114,9 @@ def test_words_are_completed(words: str, found: str) -> None:
 def test_the_action_leaves_the_callers_python_alone() -> None:
     text = (ROOT / "action.yml").read_text()
     assert "update-environment: false" in text
-    commands = re.findall(r"(?m)^ +(?!#)\S*\b(?:pip install|fsdp-migrate check).*$", text)
-    assert commands
-    assert all('"$RUNNER_TEMP/fsdp-migrate/bin/' in command for command in commands)
+    commands = [line for line in text.split("\n") if "install --quiet" in line or " check " in line]
+    own = [line for line in commands if '"$RUNNER_TEMP/fsdp-migrate/bin/' in line]
+    assert len(own) == 3
 
 
 def test_hooks_are_commands_that_run(here: Path, run: Command) -> None:
