@@ -61,7 +61,7 @@ def decide(site: Site, study: Study) -> Decision:
     asked = setting if by_setting else state_dict_settings.DEFAULT
     told, at_run_time = expressed_settings.choose(asked, site, study, optim=True)
     held = _held_state(bound, site)
-    problem = _unreadable(bound, held)
+    problem = _unreadable(bound, held, site)
     if by_setting and not problem:
         problem = "" if told or at_run_time else setting.problem
     unknown = bool(problem) and problem == setting.problem
@@ -116,8 +116,10 @@ def decide(site: Site, study: Study) -> Decision:
     )
 
 
-def _unreadable(bound: dict[str, ast.expr] | None, held: ast.Assign | None) -> str:
+def _unreadable(bound: dict[str, ast.expr] | None, held: ast.Assign | None, site: Site) -> str:
     """Why a call cannot be understood, or an empty text."""
+    if not isinstance(site.node, ast.Call):
+        return "FSDP1's function is read and not called"
     if bound is None or "model" not in bound or "optim" not in bound:
         return "its arguments cannot be read"
     if state_dict_settings.has_group(bound):
