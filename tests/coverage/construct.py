@@ -1233,7 +1233,7 @@ ROWS = (
         "a marker where an optimizer may have moved it: FSDP1 gave it gradients of zero",
         "FSDP420",
         "a part that nothing runs",
-        "test_unnamed_parts.py::test_weight_decay_moved_it_and_does_so_no_more[False]",
+        support("parameters_that_nothing_used_have_no_gradient"),
     ),
     unseen(
         "7",
