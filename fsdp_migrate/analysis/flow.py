@@ -46,15 +46,16 @@ Tests = frozenset[Test]
 
 def access_path(node: ast.expr) -> str | None:
     """``self.model`` and ``kw["mesh"]`` as strings; None if the expression is not a path."""
-    if isinstance(node, ast.Name):
-        return node.id
-    if isinstance(node, ast.Attribute):
-        base = access_path(node.value)
-        return None if base is None else f"{base}.{node.attr}"
-    if isinstance(node, ast.Subscript) and isinstance(node.slice, ast.Constant):
-        base = access_path(node.value)
-        return None if base is None else f"{base}[{node.slice.value!r}]"
-    return None
+    rest = ""
+    while type(node) is not ast.Name:  # no isinstance, nor calls: little is asked more often
+        if type(node) is ast.Attribute:
+            rest = f".{node.attr}{rest}"
+        elif type(node) is ast.Subscript and type(node.slice) is ast.Constant:
+            rest = f"[{node.slice.value!r}]{rest}"
+        else:
+            return None
+        node = node.value
+    return f"{node.id}{rest}" if rest else node.id
 
 
 @dataclass(eq=False)

@@ -141,10 +141,9 @@ class Module:
         return name in bindings or "__getattr__" in bindings or bool(self.table.stars)
 
     def flow(self, scope: Scope) -> Flow:
-        found = self._flows.get(scope)
-        if found is None:
-            found = self._flows[scope] = reaching_definitions.analyse(scope, self.table)
-        return found
+        if scope not in self._flows:
+            self._flows[scope] = reaching_definitions.analyse(scope, self.table)
+        return self._flows[scope]
 
     def defined_in(self, scope: Scope, name: str) -> list[Definition]:
         """All that gives a name of a scope a value, whoever asks: the variable of a comprehension

@@ -70,14 +70,14 @@ class Value:
         cls.__hash__ = Value.__hash__  # type: ignore[method-assign]
 
     def __hash__(self) -> int:
-        kept = self.__dict__.get(_HASH)
-        if kept is None:
+        kept: dict[str, int] = self.__dict__
+        if _HASH not in kept:
             node, said = self.node, self.said
             line, column = getattr(node, "lineno", 0), getattr(node, "col_offset", 0)
             end = getattr(node, "end_col_offset", 0)
-            kept = hash((self.module.number, line, column, end, _number(said) if said else 0))
-            self.__dict__[_HASH] = kept
-        return kept
+            number = _number(said) if said else 0
+            kept[_HASH] = hash((self.module.number, line, column, end, number))
+        return kept[_HASH]
 
     @property
     def said(self) -> str:

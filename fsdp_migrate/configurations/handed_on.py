@@ -15,6 +15,7 @@ from fsdp_migrate.analysis.module import Module
 from fsdp_migrate.configurations.settings import Setting
 from fsdp_migrate.configurations.variables import OF_ACCELERATE, VARIABLES, setting_of
 from fsdp_migrate.planning.context import Study
+from fsdp_migrate.syntax.trees import walk
 
 WORDS = ("FSDP_", "ACCELERATE_USE_FSDP", "use_fsdp", "--fsdp_")
 ENVIRONMENT = frozenset({"os.environ"})
@@ -22,6 +23,8 @@ SETTERS = frozenset({"os.environ.setdefault", "os.putenv"})
 OWN = "ACCELERATE_USE_FSDP"  # a name that nobody else gives a variable
 READERS = frozenset({"accelerate", "transformers", "trl"})
 FLAG = re.compile(r"--((?:use_fsdp|fsdp_\w+)|num_machines|num_processes|mixed_precision)(?:=(.*))?")
+SETTING = (ast.Assign, ast.Call, ast.Dict)  # variables of an environment
+SAYING = (ast.List, ast.Tuple, ast.Constant)  # the words of a command
 
 Found = tuple[ast.expr, dict[str, Setting]]
 
@@ -34,12 +37,13 @@ def settings(module: Module, study: Study) -> list[Found]:
     found: list[Found] = []
     of_environment: dict[str, Setting] = {}
     first: ast.expr | None = None
-    for node in ast.walk(module.source.tree):
-        for at, name, value in _variables(node, module, study):
+    for node in walk(module.source.tree):
+        sets = type(node) in SETTING
+        for at, name, value in _variables(node, module, study) if sets else ():
             of_environment[setting_of(name)] = _setting(setting_of(name), value, module, study)
             if first is None or at.lineno < first.lineno:
                 first = at
-        command = _words(node, module, study)
+        command = _words(node, module, study) if type(node) in SAYING else {}
         if command:
             assert isinstance(node, ast.expr)
             found.append((node, command))
@@ -85,7 +89,7 @@ def _words(node: ast.AST, module: Module, study: Study) -> dict[str, Setting]:
     if isinstance(node, ast.List | ast.Tuple):
         words = [_text(each, module, study) for each in node.elts]
     elif isinstance(node, ast.Constant) and isinstance(node.value, str):
-        if not re.search(r"\baccelerate\s+launch\b", node.value) or "fsdp" not in node.value:
+        if "fsdp" not in node.value or not re.search(r"\baccelerate\s+launch\b", node.value):
             return {}
         try:
             words = [*shlex.split(node.value.replace("\\\n", " "), comments=True)]

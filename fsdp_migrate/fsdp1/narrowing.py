@@ -181,12 +181,11 @@ class Narrowing:
 
     def _of_path(self, node: ast.expr, module: Module) -> frozenset[Test]:
         last = last_part(node)
-        tested = module.table.tested.get(last, set())
-        called = self._predicates.called(module).get(last, set())
-        if not tested and not called:
+        tested, called = module.table.tested, self._predicates.called(module)
+        if last not in tested and last not in called:
             return frozenset()  # as nearly always
         scope = module.table.scope_of(node).home()
-        if scope not in tested and scope not in called:
+        if scope not in tested.get(last, ()) and scope not in called.get(last, ()):
             return frozenset()
         return module.flow(scope).tests.get(node, frozenset())
 

@@ -279,7 +279,9 @@ def promised(module: Module) -> frozenset[str]:
 
 def enclosing_function(module: Module, node: ast.AST) -> ast.AST:
     """The innermost function around ``node``, or the module."""
-    for parent in module.table.ancestors(node):
-        if isinstance(parent, FUNCTIONS):
-            return parent
+    parents = module.table.parents
+    while node in parents:
+        node = parents[node]
+        if type(node) in FUNCTIONS:
+            return node
     return module.source.tree

@@ -82,9 +82,13 @@ def rewrite(
     options = options or Options()
     registry = registry or rule.load()
     given = Project(sources, library)
-    project = model_files.add(given, registry, options.target)
+    first = _study(given, options, registry)
+    project = model_files.add(first)
     split = components.split(project)
-    found = {part: _rewrite(part, options, registry, edit=edit) for part in split}
+    found = {
+        part: _rewrite(part, options, registry, edit=edit, first=first if part is given else None)
+        for part in split
+    }
     if len(split) > 1:
         # What is left for a reason of its own may concern models of the same repository.
         troubled = {
@@ -153,8 +157,29 @@ def _together(results: Sequence[Result]) -> Result:
     return result
 
 
-def _rewrite(project: Project, options: Options, registry: Registry, *, edit: bool) -> Result:
-    result = _attempt(project, options, registry, edit=edit)
+def _study(project: Project, options: Options, registry: Registry) -> Study:
+    return Study(
+        project,
+        registry,
+        options.target,
+        partial=options.partial,
+        published=options.published,
+        passed_over=options.passed_over,
+        seen=options.seen,
+        broken=options.broken,
+    )
+
+
+def _rewrite(
+    project: Project,
+    options: Options,
+    registry: Registry,
+    *,
+    edit: bool,
+    first: Study | None = None,
+) -> Result:
+    """``first``: a study of the same project, which has traced some of it."""
+    result = _attempt(project, options, registry, edit=edit, first=first)
     known = result.proposed
 
     def again(
@@ -183,6 +208,7 @@ def _attempt(
     edit: bool = True,
     known: Sequence[Decision] = (),
     settle: bool = True,
+    first: Study | None = None,
 ) -> Result:
     """Decide, unless the decisions are ``known``, and edit; ``settle`` asks what is left then."""
     result = Result(modules=len(project.modules))
@@ -193,16 +219,8 @@ def _attempt(
         decisions = list(known)
         again = len(dropped) > len(odd) or bool(options.unproved or options.broken)
         if again or not known:
-            study = Study(
-                project,
-                registry,
-                options.target,
-                partial=options.partial,
-                published=options.published,
-                passed_over=options.passed_over,
-                seen=options.seen,
-                broken=options.broken,
-            )
+            study = first.anew() if first and not again else _study(project, options, registry)
+            first = None
             decisions = decide.decide(study)
             result.proposed = decisions
             result.not_followed = not_followed.places(study)

@@ -12,8 +12,6 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from packaging.version import Version
-
 from fsdp_migrate.analysis.module import Module
 from fsdp_migrate.analysis.project import Project
 from fsdp_migrate.analysis.values import Class
@@ -21,14 +19,14 @@ from fsdp_migrate.families.wrapping import model_contents
 from fsdp_migrate.families.wrapping.module_values import is_librarys_module
 from fsdp_migrate.migration import finding
 from fsdp_migrate.planning.context import Study
-from fsdp_migrate.planning.rule import Registry
 
 
-def add(project: Project, registry: Registry, target: Version) -> Project:
-    """The project with the files that its wrapped models' classes come from among its modules."""
+def add(study: Study) -> Project:
+    """The project with the files that its wrapped models' classes come from among its modules; the
+    same one where these are there already, so that what the study has traced goes on to hold."""
+    project = study.project
     if not project.library.joined:
         return project
-    study = Study(project, registry, target)
     finding.find_constructors(study)
     found = {module.path: module for module in _defining(study)}
     added = [module for path, module in sorted(found.items()) if path in project.library.joined]

@@ -117,9 +117,16 @@ class Study(Answering):
         result.kept_dictionaries = self.kept_dictionaries | kept
         result.partial, result.passed_over, result.seen = self.partial, self.passed_over, self.seen
         result.broken, result.published = self.broken, self.published
-        result.tracer, result.found, result.outdated = self.tracer, self.found, self.outdated
+        result.tracer, result.narrowing = self.tracer, self.narrowing
+        result.found, result.outdated = self.found, self.outdated
         result.doubtful, result.failures = self.doubtful, self.failures
         result._caches = self._caches
+        return result
+
+    def anew(self) -> Study:
+        """A fresh study of the same values, which has found nothing yet."""
+        result = self.again()
+        result.found, result.outdated = None, []
         return result
 
     def mistake(self, site: Site) -> str:

@@ -187,15 +187,14 @@ class NameTable:
 
     def scope_of(self, node: ast.AST) -> Scope:
         """The scope in which ``node`` is evaluated."""
-        current: ast.AST | None = node
-        while current is not None:
-            if current in self.within:
-                return self.within[current]
-            parent = self.parents.get(current)
-            if parent is not None and parent in self.scopes and _inside(parent, current):
+        while node not in self.within:
+            if node not in self.parents:
+                return self.module
+            parent = self.parents[node]
+            if parent in self.scopes and _inside(parent, node):
                 return self.scopes[parent]
-            current = parent
-        return self.module
+            node = parent
+        return self.within[node]
 
     def statement(self, node: ast.AST) -> ast.stmt:
         """The innermost statement that contains ``node`` (``node`` itself if it is one)."""
@@ -223,10 +222,10 @@ class NameTable:
         )
 
     def ancestors(self, node: ast.AST) -> Iterator[ast.AST]:
-        current = self.parents.get(node)
-        while current is not None:
-            yield current
-            current = self.parents.get(current)
+        parents = self.parents
+        while node in parents:
+            node = parents[node]
+            yield node
 
     def qualify(self, node: ast.expr) -> frozenset[str]:
         """Dotted names an expression may stand for through imports; empty if it is not one."""

@@ -61,14 +61,12 @@ class Scope:
     parent: Scope | None
     bindings: dict[str, list[Binding]] = field(default_factory=dict)
     redirected: dict[str, str] = field(default_factory=dict)  # name -> "global" | "nonlocal"
+    is_class: bool = field(init=False)
+    is_function: bool = field(init=False)
 
-    @property
-    def is_class(self) -> bool:
-        return isinstance(self.node, ast.ClassDef)
-
-    @property
-    def is_function(self) -> bool:
-        return isinstance(self.node, FUNCTIONS)
+    def __post_init__(self) -> None:
+        self.is_class = isinstance(self.node, ast.ClassDef)
+        self.is_function = isinstance(self.node, FUNCTIONS)
 
     def home(self) -> Scope:
         """The scope whose statements run here: of a function, a class or the module,
@@ -95,11 +93,17 @@ class Scope:
             scope = scope.parent
 
     def module_scope(self) -> Scope:
-        return list(self.outwards())[-1]
+        scope = self
+        while scope.parent is not None:
+            scope = scope.parent
+        return scope
 
     def function(self) -> Scope | None:
         """The innermost enclosing function scope, comprehensions looked through."""
-        return next((scope for scope in self.outwards() if scope.is_function), None)
+        scope: Scope | None = self
+        while scope is not None and not scope.is_function:
+            scope = scope.parent
+        return scope
 
     def lookup(self, name: str) -> Scope | None:
         """The scope whose binding a load of ``name`` here refers to; None for builtins."""
@@ -107,12 +111,11 @@ class Scope:
             return self  # as is most often asked
         scope: Scope | None = self  # a plain loop: nothing is asked more often
         while scope is not None:
-            redirect = scope.redirected.get(name)
-            if redirect == "global":
-                top = scope.module_scope()
-                return top if name in top.bindings else None
-            visible = scope is self or not scope.is_class
-            if redirect is None and visible and name in scope.bindings:
+            if name in scope.redirected:
+                if scope.redirected[name] == "global":
+                    top = scope.module_scope()
+                    return top if name in top.bindings else None
+            elif name in scope.bindings and (scope is self or not scope.is_class):
                 return scope
             scope = scope.parent
         return None

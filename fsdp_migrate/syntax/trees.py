@@ -15,9 +15,11 @@ _INSIDE = "_inside"  # where a node keeps what is in it
 
 def last_part(path: ast.expr) -> str:
     """``model`` of ``self.model``, and ``ITEM`` of what ends in an item: ``models[0]``."""
-    if isinstance(path, ast.Subscript):
-        return ITEM
-    return path.attr if isinstance(path, ast.Attribute) else getattr(path, "id", "")
+    if type(path) is ast.Name:
+        return path.id
+    if type(path) is ast.Attribute:
+        return path.attr
+    return ITEM if type(path) is ast.Subscript else ""
 
 
 def position(node: ast.AST) -> tuple[int, int]:

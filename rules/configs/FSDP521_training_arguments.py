@@ -50,7 +50,7 @@ def _find(study: Study, module: Module) -> Iterator[Site]:
             continue
         if transformers.migrate(_read(call, module, study).settings):
             yield Site(ARGUMENTS, module, call, call.func)
-    for node in ast.walk(module.source.tree) if module.mentions(*NAMES) else ():
+    for node in module.table.scopes if module.mentions(*NAMES) else ():
         if isinstance(node, ast.ClassDef) and transformers.migrate(_fields(node, module, study)):
             yield Site(ARGUMENTS, module, node, node)
 

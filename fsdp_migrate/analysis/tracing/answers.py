@@ -82,8 +82,13 @@ class Answers:
         if key in self.final:
             return self.final[key]
         if key in self._open or key in self._valid:
-            self._lowest = min(self._lowest, self._depth(key))
-            return self._read(key, self._found[key] if key in self._found else gather())
+            at = self._open[key] if key in self._open else self._depth(key)
+            self._lowest = at if at < self._lowest else self._lowest
+            found = self._found[key] if key in self._found else gather()
+            # Who was told what is found of a question so far looks again when more is.
+            self._readers[key].add(self._path[-1])
+            self._blank = self._blank or not found
+            return found
         depth = len(self._open)
         if depth == 0:
             self._begin()
@@ -92,12 +97,15 @@ class Answers:
         if depth > MAX_DEPTH or self._spent:
             return frozenset({_too_long(node, module)}) if gather is frozenset else gather()
         self._how[key] = find, node, module, gather
-        result = self._answer(key)
-        return result if key in self.final or not self._path else self._read(key, result)
+        result = self._answer(key, depth)
+        if self._path and key not in self.final:
+            self._readers[key].add(self._path[-1])
+            self._blank = self._blank or not result
+        return result
 
-    def _answer(self, key: Question) -> Any:
+    def _answer(self, key: Question, depth: int) -> Any:
         """Open a question, and answer it."""
-        depth, before = len(self._open), len(self._closed)
+        before = len(self._closed)
         # One that was closed waits for the same as before, whatever it asks for now: what it rests
         # on may be among those that were closed with it, and look again later.
         waits = self._depth(key) if key in self._first else _NONE
@@ -106,7 +114,7 @@ class Answers:
         lowest, self._lowest = self._lowest, _NONE
         blank, self._blank = self._blank, False
         try:
-            result = self._settle(key, waits)
+            result = self._settle(key, waits, before)
         except BaseException:
             self._forget([key, *self._taken(before)])
             raise
@@ -114,15 +122,10 @@ class Answers:
             del self._open[key]
             self._path.pop()
         # What is answered for good rests on nothing that is open.
-        self._lowest = lowest if self._lowest >= depth else min(lowest, self._lowest)
+        if self._lowest >= depth or self._lowest > lowest:
+            self._lowest = lowest
         self._blank = blank
         return result
-
-    def _read(self, key: Question, found: Any) -> Any:
-        """Note who was told what is found of a question so far."""
-        self._readers[key].add(self._path[-1])
-        self._blank = self._blank or not found
-        return found
 
     def is_final(self, node: ast.expr) -> bool:
         """Whether it is known for good what an expression may be."""
@@ -146,14 +149,14 @@ class Answers:
         if sys.getrecursionlimit() < RECURSION_LIMIT:
             sys.setrecursionlimit(RECURSION_LIMIT)
 
-    def _settle(self, key: Question, lowest: int) -> Any:
+    def _settle(self, key: Question, lowest: int, before: int) -> Any:
         """The answer to an open question: for good, unless one that was opened earlier goes in."""
         _, node, module, gather = self._how[key]
-        depth, before = self._open[key], len(self._closed)
+        depth = self._open[key]
         again, stays = self._again, self._stays
         while True:
             result = self._look(key)
-            lowest = self._lowest = min(lowest, self._lowest)
+            lowest = self._lowest = lowest if lowest < self._lowest else self._lowest
             is_alone = self._times[key] == 1 and len(self._closed) == before
             if lowest == _NONE and is_alone and not self._spent:  # as most
                 self.final[key] = result
@@ -196,7 +199,7 @@ class Answers:
         changed = [each for each in closed if each not in self._valid and each in self._how]
         for each in changed:
             if each not in self._valid and each in self._how and not self._spent:
-                self._answer(each)
+                self._answer(each, len(self._open))
         return bool(changed) and not self._spent
 
     def _look(self, key: Question) -> Any:
@@ -208,7 +211,9 @@ class Answers:
         if key in self._waiting:
             del self._waiting[key]
         find, _, _, gather = self._how[key]
-        kept = self._released.get(key)
+        kept: Iterable[Any] = ()
+        if key in self._released:
+            kept = self._released[key]
         result = gather([*find(), *kept] if kept else find())
         before = self._found[key] if key in self._found else gather()
         times = self._times[key] = self._times[key] + 1 if key in self._times else 1
@@ -254,16 +259,12 @@ class Answers:
 
     def _forget(self, questions: Iterable[Question]) -> None:
         """Of what is answered for good, or must be asked anew, nothing else is needed."""
-        for each in questions:
-            self._found.pop(each, None)
-            self._first.pop(each, None)
-            self._readers.pop(each, None)
-            self._how.pop(each, None)
-            self._times.pop(each, None)
-            self._seen.pop(each, None)
-            self._waiting.pop(each, None)
-            self._released.pop(each, None)
-            self._valid.discard(each)
+        asked = set(questions)
+        self._valid -= asked
+        kept: list[dict[Question, Any]] = [self._found, self._first, self._readers, self._how]
+        for known in (*kept, self._times, self._seen, self._waiting, self._released):
+            for each in known.keys() & asked:
+                del known[each]
 
     def _depth(self, key: Question) -> int:
         """The depth of an open question; of a closed one, of the open one that went into it."""

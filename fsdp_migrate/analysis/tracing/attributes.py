@@ -345,16 +345,14 @@ class Attributes:
 
     def _stored_names(self, method: ast.AST, module: Module) -> frozenset[str]:
         """Attributes that a method assigns, on whatever object."""
-        known = self._stored.get(module)
-        if known is None:
+        if module not in self._stored:
             found: dict[ast.AST, set[str]] = defaultdict(set)
             for attribute in module.table.stored_attributes:
                 scope = module.table.within[attribute].function()
                 if scope is not None:
                     found[scope.node].add(attribute.attr)
-            known = {node: frozenset(names) for node, names in found.items()}
-            self._stored[module] = known
-        return known.get(method, frozenset())
+            self._stored[module] = {node: frozenset(names) for node, names in found.items()}
+        return self._stored[module].get(method, frozenset())
 
     def _stored_value(self, node: ast.Attribute, module: Module) -> list[Value]:
         """What ``x.attr = value`` assigns."""

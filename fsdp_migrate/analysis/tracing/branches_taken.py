@@ -121,8 +121,9 @@ class BranchesTaken:
             case ast.Name() if (assigned := self._only_assigned(test, module)) is not None:
                 return self.answer(assigned, module, frame)
             case ast.Compare(left=left, ops=[op], comparators=[right]) if type(op) in OPERATORS:
-                sides = self._values(left, module, frame), self._values(right, module, frame)
-                pairs = itertools.product(*(side or [] for side in sides))
+                first = self._values(left, module, frame) or []
+                second = self._values(right, module, frame) or []
+                pairs = itertools.product(first, second)
                 return _one([_compared(OPERATORS[type(op)], a, b) for a, b in pairs])
         return _one([bool(value) for value in self._values(test, module, frame) or []])
 

@@ -29,6 +29,7 @@ from fsdp_migrate.analysis.values import (
     Made,
     Partial,
     Unknown,
+    Values,
 )
 from fsdp_migrate.syntax.expressions import last_name
 from fsdp_migrate.syntax.trees import DEFINITIONS, FUNCTIONS
@@ -47,10 +48,10 @@ COMMON_METHODS = frozenset(
 
 
 def is_on_super(call: ast.Call) -> bool:
-    match call.func:
-        case ast.Attribute(value=ast.Call(func=ast.Name(id="super"))):
-            return True
-    return False
+    function = call.func
+    if type(function) is not ast.Attribute or type(function.value) is not ast.Call:
+        return False  # as nearly always
+    return isinstance(function.value.func, ast.Name) and function.value.func.id == "super"
 
 
 def class_around(call: ast.Call, where: Module) -> Class | None:
@@ -79,6 +80,8 @@ class CallGraph:
         self.attributes = attributes
         self.answers = answers
         self._partials: dict[ast.Call, Partial] = {}
+        # What a call may run by the values of what it calls, which are asked for in many rounds.
+        self._ran: dict[ast.Call, tuple[Values, set[Hashable]]] = {}
         self._calls = SettledIndex(lambda name: index.calls.get(name, ()), self._run_by)
         self._calls_on_super = SettledIndex(
             lambda name: (c for c in index.calls.get(name, ()) if is_on_super(c[0])), self._run_by
@@ -150,15 +153,20 @@ class CallGraph:
             if around is None:
                 return set(), True
             return {self._next(around, last_name(call.func))}, self.classes.is_settled(around)
+        values = self.evaluate(call.func, where)
+        if call in self._ran and self._ran[call][0] is values:
+            return self._ran[call][1], self.answers.is_final(call.func)
         found: set[Hashable] = set()
         for_good = True
-        for value in self.evaluate(call.func, where):
+        for value in values:
             cls = value.callee if isinstance(value, Made) else value
             if isinstance(cls, Class):
-                found.update(base.node for base in self.classes.lineage(cls))
+                found |= {base.node for base in self.classes.lineage(cls)}
                 for_good = for_good and self.classes.is_settled(cls)
             else:
                 found.add(Unknown if isinstance(value, Unknown) else value.node)
+        if for_good:
+            self._ran[call] = values, found
         return found, for_good and self.answers.is_final(call.func)
 
     def _texts_of(self, item: CallByText) -> tuple[set[Hashable], bool]:
@@ -174,7 +182,7 @@ class CallGraph:
         for value in self.evaluate(receiver, where) if call not in self.tracer.outdated else ():
             cls = value.callee if isinstance(value, Made) else value
             if isinstance(cls, Class):
-                found.update(base.node for base in self.classes.lineage(cls))
+                found |= {base.node for base in self.classes.lineage(cls)}
         return found, self.answers.is_final(receiver)
 
     def _named_by_text(

@@ -75,6 +75,8 @@ class ComputedNames:
         self, tracer: Evaluator, index: ProjectIndex, answers: Answers, entry: Entries
     ) -> None:
         self.tracer, self.index, self.answers, self.entry = tracer, index, answers, entry
+        # The texts of a name by its values, which are asked for in many rounds.
+        self._told: dict[ast.expr, tuple[Values, Set[Hashable]]] = {}
         self._by_text = SettledIndex(lambda _: self._stores, self._texts)
 
     @cached_property
@@ -95,7 +97,10 @@ class ComputedNames:
     def _texts(self, store: _Store) -> tuple[Set[Hashable], bool]:
         """The names of attributes that are set, as far as they are known."""
         _, name, _, module = store
-        return texts(self.tracer.evaluate(name, module)), self.answers.is_final(name)
+        values = self.tracer.evaluate(name, module)
+        if name not in self._told or self._told[name][0] is not values:
+            self._told[name] = values, texts(values)
+        return self._told[name][1], self.answers.is_final(name)
 
     def _receivers(self, owner: ast.expr, module: Module) -> set[ast.AST]:
         """The classes whose attribute is set, or that of whose instances."""

@@ -35,9 +35,10 @@ def is_self(node: ast.expr, module: Module) -> bool:
 
 def has_decorator(node: ast.AST, *names: str) -> bool:
     """Whether one of the decorators has one of these last names."""
-    decorators = getattr(node, "decorator_list", [])
-    plain = [d.func if isinstance(d, ast.Call) else d for d in decorators]
-    return any(last_name(d) in names for d in plain)
+    for decorator in getattr(node, "decorator_list", ()):
+        if last_name(decorator.func if isinstance(decorator, ast.Call) else decorator) in names:
+            return True
+    return False
 
 
 def is_static(node: FunctionNode) -> bool:

@@ -113,8 +113,9 @@ class Tracer:
     def evaluate(self, node: ast.expr, module: Module, frame: Frame | None = None) -> Values:
         """The values ``node`` may have. An empty set means unreachable or purely recursive."""
         key = (node, frame)
-        known: Values | None = self._answers.final.get(key)
-        if known is not None:
+        final = self._answers.final
+        if key in final:
+            known: Values = final[key]
             return known
         if node in self.outdated:
             return frozenset()

@@ -11,6 +11,7 @@ from __future__ import annotations
 import ast
 import itertools
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
 
 from fsdp_migrate.analysis.module import Module
 from fsdp_migrate.analysis.values import Class, Display, Function, Made, Value
@@ -108,22 +109,16 @@ def _in_function(
     argument: ast.arg, function: Method, module: Module, study: Study, depth: int
 ) -> Iterator[tuple[ast.expr, Module]]:
     """Where a function puts something into what it is given, unless it gives it back."""
-    table, nodes = module.table, list(walk(function))
-    names = {argument.arg} | set(_named(nodes, argument.arg))
-    returned = {
-        name
-        for node in nodes
-        if isinstance(node, ast.Return) and node.value is not None
-        for name in names_in(node)
-    }
-    if _is_made_anew(argument.arg, nodes) or names & returned:
+    table, inside = module.table, _inside(function, study)
+    names = {argument.arg} | set(_named(inside.assignments, argument.arg))
+    if argument.arg in inside.made_anew or names & inside.returned:
         return
-    inner = set(_taken_out(nodes, names)) - returned
+    inner = set(_taken_out(inside.assignments, names)) - inside.returned
     is_rest = argument in (function.args.vararg, function.args.kwarg)
-    for use in [n for n in nodes if isinstance(n, ast.Name) and n.id in inner]:
+    for use in [n for n in inside.names if n.id in inner]:
         if _fills_inner(use, table.parents):
             yield use, module
-    for use in [n for n in nodes if isinstance(n, ast.Name) and n.id in names]:
+    for use in [n for n in inside.names if n.id in names]:
         given: ast.expr = use
         if is_rest:  # args[0].append(x)
             taken = table.parents[use]
@@ -144,6 +139,36 @@ def _in_function(
                 node = value.node
                 if isinstance(value, Function) and isinstance(node, ast.FunctionDef):
                     yield from _handed(given, parent, value, study, depth - 1)
+
+
+@dataclass(frozen=True, eq=False)
+class _Inside:
+    """What is asked of a function for each of its parameters."""
+
+    names: list[ast.Name]
+    assignments: list[ast.Assign | ast.For]
+    returned: frozenset[str]  # the names in what it returns
+    made_anew: frozenset[str]  # that get another value; ``seen += [x]`` is the list that it was
+
+
+def _inside(function: Method, study: Study) -> _Inside:
+    known = study.cache(_functions)
+    if function not in known:
+        nodes = walk(function)
+        names = [n for n in nodes if isinstance(n, ast.Name)]
+        returned = [n for n in nodes if isinstance(n, ast.Return) and n.value is not None]
+        grown = {n.target for n in nodes if isinstance(n, ast.AugAssign) and _is_list(n.value)}
+        known[function] = _Inside(
+            names,
+            [n for n in nodes if isinstance(n, (ast.Assign, ast.For))],
+            frozenset(name for node in returned for name in names_in(node)),
+            frozenset(n.id for n in names if type(n.ctx) is ast.Store and n not in grown),
+        )
+    return known[function]
+
+
+def _functions(study: Study) -> dict[ast.AST, _Inside]:
+    return {}
 
 
 def _named(nodes: Iterable[ast.AST], name: str) -> Iterator[str]:
@@ -197,16 +222,6 @@ def _fills_inner(part: ast.expr, parents: Mapping[ast.AST, ast.AST]) -> bool:
         ):
             return value is part
     return False
-
-
-def _is_made_anew(name: str, nodes: Iterable[ast.AST]) -> bool:
-    """Whether a parameter gets another value; ``seen += [x]`` is the list that it was."""
-    grown = {n.target for n in nodes if isinstance(n, ast.AugAssign) and _is_list(n.value)}
-    return any(
-        isinstance(n, ast.Name) and n.id == name and isinstance(n.ctx, ast.Store)
-        for n in nodes
-        if n not in grown
-    )
 
 
 def _is_list(node: ast.expr) -> bool:

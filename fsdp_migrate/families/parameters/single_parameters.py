@@ -25,6 +25,7 @@ from fsdp_migrate.fsdp1.site import Site
 from fsdp_migrate.planning.context import Study
 from fsdp_migrate.syntax.expressions import last_name
 from fsdp_migrate.syntax.scopes import Kind
+from fsdp_migrate.syntax.trees import walk
 
 CONSTRUCTS = {Read.NUMBER: NUMBER, Read.OWN: OWN, Read.VALUES: VALUES}
 LISTED = frozenset({"list", "tuple", "dict"})
@@ -122,7 +123,7 @@ def _uses(variable: str, parameter: ast.expr, study: Study, module: Module) -> I
     for name in module.table.names_by_id.named(variable):
         if enclosing_function(module, name) is here and isinstance(name.ctx, ast.Load):
             given = [d for d in study.defined_by(name, module) if d.kind is Kind.ASSIGN]
-            if any(parameter in ast.walk(d.value) for d in given if d.value is not None):
+            if any(parameter in walk(d.value) for d in given if d.value is not None):
                 yield name
 
 

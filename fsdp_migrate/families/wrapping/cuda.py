@@ -15,7 +15,7 @@ from fsdp_migrate.analysis.values import Class, Constant, Function, FunctionNode
 from fsdp_migrate.families.wrapping import devices
 from fsdp_migrate.planning.context import Study
 from fsdp_migrate.planning.model import Constructor
-from fsdp_migrate.syntax.trees import COMPREHENSIONS, FUNCTIONS, position
+from fsdp_migrate.syntax.trees import COMPREHENSIONS, FUNCTIONS, position, walk
 
 # Functions of torch.cuda that fail without CUDA.
 NEED_CUDA = frozenset(
@@ -182,5 +182,5 @@ def _leaves(start: ast.AST | None, end: ast.AST, module: Module) -> bool:
         isinstance(n, LEAVING)
         and first < position(n) < position(end)
         and (module.table.scope_of(n).function() or module.table.module) is scope
-        for n in ast.walk(around or module.source.tree)
+        for n in walk(around or module.source.tree)
     )

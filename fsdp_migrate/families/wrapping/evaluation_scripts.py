@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
+from dataclasses import dataclass
 
 from fsdp_migrate.analysis.module import Module
-from fsdp_migrate.analysis.project import Project
 from fsdp_migrate.families.wrapping.one_program import imported
 from fsdp_migrate.planning.context import Study
 from fsdp_migrate.syntax.expressions import last_name
@@ -38,27 +38,62 @@ def only_evaluates(module: Module, study: Study) -> bool:
         return False
     modules = [module, *imported(module, study)]
     defined = {n.name for m in modules for n in m.source.tree.body if isinstance(n, DEFINITIONS)}
-    libraries = {each: _libraries(each, study.project) for each in modules}
-    return not any(
-        _trains_or_saves(node, where, OTHERS - (defined - libraries[where]), study)
-        for root, where in _run_by(module, libraries, defined)
-        for node in walk(root)
-    )
+    libraries = {each: _libraries(each, study) for each in modules}
+    for root, where in _run_by(module, libraries, defined, study):
+        said = _said(root, libraries[where], study)
+        if said.trains or said.others & OTHERS - (defined - libraries[where]):
+            return False
+        if any(study.models(owner, where) for owner in said.owners):
+            return False
+    return True
 
 
-def _trains_or_saves(node: ast.AST, module: Module, others: frozenset[str], study: Study) -> bool:
-    match node:
-        case ast.Call(func=ast.Attribute(value=owner, attr=name)) if name in OWN_STATES:
-            return bool(study.models(owner, module))
-        case ast.Call(func=func):
-            return last_name(func) in TRAINS | others or STATE in last_name(func)
-        case ast.Name(id=name) | ast.Attribute(attr=name):
-            return name in others
-    return False
+@dataclass(frozen=True, eq=False)
+class _Said:
+    """What the names in a statement say, which many scripts may run."""
+
+    words: frozenset[str]  # of what it may run
+    trains: bool
+    others: frozenset[str]  # of OTHERS, unless the project has its own of that name
+    owners: list[ast.expr]  # of states
+
+
+def _said(root: ast.AST, libraries: frozenset[str], study: Study) -> _Said:
+    known = study.cache(_statements)
+    if root not in known:
+        known[root] = _read(root, libraries)
+    return known[root]
+
+
+def _statements(study: Study) -> dict[ast.AST, _Said]:
+    return {}
+
+
+def _read(root: ast.AST, libraries: frozenset[str]) -> _Said:
+    words, named, owners = set[str](), set[str](), list[ast.expr]()
+    trains = False
+    for node in walk(root):
+        match node:
+            case ast.Name(id=word):
+                words.add(word)
+                named.add(word)
+            case ast.Attribute(value=owner, attr=word):
+                named.add(word)
+                if not isinstance(owner, ast.Name) or owner.id not in libraries:
+                    words.add(word)  # torch.load is no method of the project's
+            case ast.Call(func=ast.Attribute(value=owner, attr=name)) if name in OWN_STATES:
+                owners.append(owner)
+            case ast.Call(func=func):
+                trains = trains or last_name(func) in TRAINS or STATE in last_name(func)
+            case ast.Constant(value=str(word)):
+                words.add(word)
+            case ast.alias(name=word, asname=str()):
+                words.add(word.rpartition(".")[2])
+    return _Said(frozenset(words), trains, OTHERS & named, owners)
 
 
 def _run_by(
-    script: Module, libraries: dict[Module, set[str]], defined: set[str]
+    script: Module, libraries: dict[Module, frozenset[str]], defined: set[str], study: Study
 ) -> Iterator[tuple[ast.AST, Module]]:
     """What a script runs, with the file in which it stands.
 
@@ -87,7 +122,7 @@ def _run_by(
                 others = [each for each in statement.body if each not in later]
                 ran = [*statement.bases, *statement.keywords, *statement.decorator_list, *others]
             for root in ran:
-                words.update(w for node in walk(root) for w in _words(node, libraries[module]))
+                words |= _said(root, libraries[module], study).words
                 yield root, module
         is_new = bool(now)
 
@@ -113,22 +148,19 @@ def _is_asked_for(statement: ast.stmt) -> bool:
     return not statement.name.startswith("__") and statement.name != "forward"
 
 
-def _libraries(module: Module, project: Project) -> set[str]:
+def _libraries(module: Module, study: Study) -> frozenset[str]:
     """The names that a file gives to other libraries and what it imports of them, and to nothing
     else."""
-    found = {b.name for b in module.table.imports if project.resolve(b.qualified, module) is None}
-    return {
-        name
-        for name in found
-        if all(isinstance(each.ctx, ast.Load) for each in module.table.names_by_id.named(name))
-    }
+    known = study.cache(_names_of_libraries)
+    if module not in known:
+        imports, resolve = module.table.imports, study.project.resolve
+        found = {b.name for b in imports if resolve(b.qualified, module) is None}
+        named = module.table.names_by_id.named
+        known[module] = frozenset(
+            name for name in found if all(isinstance(each.ctx, ast.Load) for each in named(name))
+        )
+    return known[module]
 
 
-def _words(node: ast.AST, libraries: set[str]) -> Iterator[str]:
-    match node:
-        case ast.Attribute(value=ast.Name(id=library)) if library in libraries:
-            pass  # torch.load is no method of the project's
-        case ast.Name(id=word) | ast.Attribute(attr=word) | ast.Constant(value=str(word)):
-            yield word
-        case ast.alias(name=word, asname=str()):
-            yield word.rpartition(".")[2]
+def _names_of_libraries(study: Study) -> dict[Module, frozenset[str]]:
+    return {}

@@ -9,7 +9,7 @@ from fsdp_migrate.analysis.module import Module
 from fsdp_migrate.analysis.values import Constant, Display
 from fsdp_migrate.planning.context import Study
 from fsdp_migrate.planning.model import Constructor
-from fsdp_migrate.syntax.trees import FUNCTIONS
+from fsdp_migrate.syntax.trees import FUNCTIONS, walk
 
 FLAG, METHOD = "requires_grad", "requires_grad_"
 
@@ -66,7 +66,7 @@ def _frozen(study: Study) -> frozenset[str]:
 
 def _changes(module: Module) -> Iterator[tuple[str | None, ast.AST]]:
     """Attributes whose parameters are frozen, an empty name for others; None for a thaw."""
-    for node in ast.walk(module.source.tree):
+    for node in walk(module.source.tree):
         match node:
             case ast.Call(func=ast.Attribute(value=subject, attr="requires_grad_")):
                 given = [*node.args, *(k.value for k in node.keywords)]

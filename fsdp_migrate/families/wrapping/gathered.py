@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 
 from fsdp_migrate.analysis.module import Module
-from fsdp_migrate.analysis.values import Made
+from fsdp_migrate.analysis.values import FunctionNode, Made
 from fsdp_migrate.planning.context import Study
 from fsdp_migrate.syntax.expressions import last_name
 from fsdp_migrate.syntax.trees import FUNCTIONS
@@ -19,22 +19,36 @@ def is_gathered(node: ast.AST, study: Study, module: Module, depth: int = 3) -> 
     Args:
         depth: how many callers up a ``with`` is looked for.
     """
-    for parent in module.table.ancestors(node):
-        for item in parent.items if isinstance(parent, (ast.With, ast.AsyncWith)) else ():
-            call = item.context_expr
-            name = call.func if isinstance(call, ast.Call) else call
-            last = last_name(name)
-            if last in WHOLE:
+    parents = module.table.parents
+    while node in parents:
+        node = parents[node]
+        if type(node) is ast.With or type(node) is ast.AsyncWith:
+            if any(_gathers(item.context_expr, study, module) for item in node.items):
                 return True
-            for value in study.values(call, module):
-                if isinstance(value, Made) and value.made_by.rpartition(".")[2] in WHOLE:
-                    return True
-        if isinstance(parent, FUNCTIONS) and depth:
-            callers = study.tracer.callers(parent, module)
-            return bool(callers) and all(
-                is_gathered(c.call, study, c.module, depth - 1) for c in callers
-            )
+        elif isinstance(node, FUNCTIONS) and depth:
+            known = study.cache(_functions)
+            if (node, depth) not in known:
+                known[node, depth] = _is_called_gathered(node, study, module, depth)
+            return known[node, depth]
     return False
+
+
+def _gathers(opened: ast.expr, study: Study, module: Module) -> bool:
+    """Whether what a ``with`` opens makes parameters whole."""
+    if last_name(opened.func if isinstance(opened, ast.Call) else opened) in WHOLE:
+        return True
+    made = (v.made_by for v in study.values(opened, module) if isinstance(v, Made))
+    return any(name.rpartition(".")[2] in WHOLE for name in made)
+
+
+def _is_called_gathered(function: FunctionNode, study: Study, module: Module, depth: int) -> bool:
+    """Whether every call of a function runs only while parameters are whole."""
+    callers = study.tracer.callers(function, module)
+    return bool(callers) and all(is_gathered(c.call, study, c.module, depth - 1) for c in callers)
+
+
+def _functions(study: Study) -> dict[tuple[ast.AST, int], bool]:
+    return {}
 
 
 def is_discarded(node: ast.AST, module: Module) -> bool:

@@ -26,7 +26,6 @@ from fsdp_migrate.families.wrapping.written_dictionaries import (
 from fsdp_migrate.fsdp1 import api as fsdp1
 from fsdp_migrate.planning.context import Study
 from fsdp_migrate.planning.model import Constructor, Entry, KeywordDictionary
-from fsdp_migrate.syntax.expressions import last_name
 from fsdp_migrate.syntax.kinds import of_kind, present
 from fsdp_migrate.syntax.scopes import Kind, Scope
 from fsdp_migrate.syntax.trees import block_of
@@ -329,10 +328,9 @@ def check_names(entry: Entry, scope: Scope, constructor: Constructor) -> None:
             raise Unreadable(f"{node.id} is another at the call")
     read = {node.attr for node in ast.walk(entry.value) if isinstance(node, ast.Attribute)}
     between = range(entry.statement.lineno + 1, constructor.call.lineno)
-    for node in ast.walk(constructor.module.source.tree) if read else ():
-        is_set = isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store)
-        if is_set and _line(node) in between and last_name(node) in read:
-            raise Unreadable(f"{last_name(node)} may be another at the call")
+    for node in table.stored_attributes if read else ():
+        if node.lineno in between and node.attr in read:
+            raise Unreadable(f"{node.attr} may be another at the call")
 
 
 def _line(node: ast.AST) -> int:

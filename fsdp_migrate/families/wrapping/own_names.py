@@ -57,7 +57,7 @@ def wrapped_by_now(
 def in_wrapper(node: ast.expr, module: Module, study: Study) -> frozenset[Constructor]:
     """The models of which something may be the module in FSDP1's wrapper: ``model.module``, or
     what it has become, while parameters are sharded. FSDP2's models are that themselves."""
-    if study.traced(node, module) or gathered.is_gathered(node, study, module):
+    if study.traced(node, module):
         return frozenset()
     found = set[Constructor]()
     values = ((v.node, v.module) for v in study.values(node, module))
@@ -65,7 +65,9 @@ def in_wrapper(node: ast.expr, module: Module, study: Study) -> frozenset[Constr
         match each:
             case ast.Attribute(value=owner, attr=attr) if attr in INNER:
                 found |= study.models(owner, where).constructors
-    return frozenset() if any(c.keeps_class for c in found) else frozenset(found)
+    if not found or any(c.keeps_class for c in found):
+        return frozenset()
+    return frozenset() if gathered.is_gathered(node, study, module) else frozenset(found)
 
 
 def is_another(node: ast.expr, module: Module, study: Study) -> bool:
