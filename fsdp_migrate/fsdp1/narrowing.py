@@ -100,7 +100,7 @@ class Narrowing:
 
     def _of_settings(self, found: list[Value], node: ast.expr, module: Module) -> list[Value]:
         """Without what is made only under settings that do not hold where ``node`` stands."""
-        made = [v for v in found if isinstance(v, Made) and isinstance(v.node, ast.Call)]
+        made = [v for v in found if type(v) is Made and isinstance(v.node, ast.Call)]
         if not any(model_values.is_model(v, self.tracer) for v in made):
             return found
         place = (node, module)
