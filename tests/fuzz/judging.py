@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import json
 import re
 import subprocess
@@ -16,6 +17,7 @@ TRACEBACK, CHECK = "traceback", "self-check needed"
 COMPILES, SECOND = "does not compile", "second run not empty"
 UNBOUND, UNUSED = "new unbound name", "new unused name"
 KINDS = (TRACEBACK, CHECK, COMPILES, SECOND, UNBOUND, UNUSED)
+_UNBOUND = re.compile("that nothing binds: (.*)")
 RUFF = ("--isolated", "--no-cache", "--select=F401,F811,F821,F841", "--output-format=json")
 
 
@@ -29,8 +31,9 @@ def faults(text: str) -> Iterator[tuple[str, str]]:
         return
     for problem in result.problems:
         kind = TRACEBACK if " failed here: " in problem.message else CHECK
-        if "that nothing binds" in problem.message and _asks_for_nothing(text):
-            continue
+        unbound = _UNBOUND.search(problem.message)
+        if unbound and _unbound(_said(text)) & {*re.findall(r"\w+", unbound[1])}:
+            continue  # nor does anything in the program
         yield kind, f"{problem.line}: {problem.message}"
     if after == before:
         return
@@ -57,18 +60,27 @@ def faults(text: str) -> Iterator[tuple[str, str]]:
 def _names(before: Mapping[str, str], after: Mapping[str, str]) -> Iterator[tuple[str, str]]:
     old, new = before["program.py"], after["program.py"]
     known = _said(old)
-    if _asks_for_nothing(old):
-        return  # it asks for names that nothing binds, and so does what is made of it
-    told = "\n".join(re.findall(r"(?m)^ *#.*$", new))
+    unbound = _unbound(known)
+    imported = {
+        alias.asname or alias.name
+        for node in ast.walk(ast.parse(old))
+        if isinstance(node, ast.Import | ast.ImportFrom)
+        for alias in node.names
+    }
+    if unbound & imported:
+        return  # it asks for names in front of their imports, and so does what is made of it
+    told = "\n".join(re.findall(r"(?m)^ *# (?:TODO|    ).*$", new))
     for said, number in (_said(new) - known).items():
         code, message = said
+        if code == "F821" and _quoted(message) in unbound:
+            continue  # it is asked for more often
         if code == "F841" and _quoted(message) in told:
             continue  # a marker tells what to do with it
         yield UNBOUND if code == "F821" else UNUSED, f"{message}" + (f" ({number})" * (number > 1))
 
 
-def _asks_for_nothing(text: str) -> bool:
-    return any(code == "F821" for code, _ in _said(text))
+def _unbound(said: Counter[tuple[str, str]]) -> set[str]:
+    return {_quoted(message) for code, message in said if code == "F821"}
 
 
 def _quoted(message: str) -> str:

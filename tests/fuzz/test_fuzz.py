@@ -8,7 +8,7 @@ import pytest
 
 from tests.fuzz import judging, making
 
-SEEDS = range(4)
+SEEDS = range(3)
 EACH = 25
 
 

@@ -301,7 +301,9 @@ def test_annotations_cannot_be_forged(hostile: Path, run: Command) -> None:
     """Each line is one command of ours, whose properties end where we end them."""
     out = run("check", "--format", "github", ".").out
     command = re.compile(
-        r"::(notice|warning|error) file=([^:,]+),line=\d+(,col=\d+,title=FSDP\d{3})?::(.*)"
+        r"::(notice|warning|error) (file=([^:,]+),line=\d+"
+        r"((,col=\d+)?(,endLine=\d+)?(,endColumn=\d+)?,title=FSDP\d{3}( \(review\))?)?"
+        r"|title=fsdp-migrate)::(.*)"
     )
     for line in out.splitlines():
         found = command.fullmatch(line)
@@ -470,11 +472,15 @@ def test_no_file_of_the_repository_is_an_option_of_the_action(
         (tmp_path / name).write_text(f"{HEAD}m = FSDP(net)\n")
     action = (ROOT / "action.yml").read_text()
     lines = action[action.index("ARGS: ") :].split("run: ", 1)[1].removeprefix("|\n")
-    program = f'fsdp-migrate() {{ printf "%s\\n" "$@"; }}\n{lines}'
+    command = tmp_path / "runner" / "fsdp-migrate" / "bin" / "fsdp-migrate"
+    command.parent.mkdir(parents=True)
+    command.write_text('#!/bin/sh\nprintf "%s\\n" "$@"\n')
+    command.chmod(0o755)
+    runner = {"RUNNER_TEMP": str(tmp_path / "runner"), "PATHS": "* a.py", "ARGS": "-q"}
     said = subprocess.run(
-        ["bash", "-c", program],
+        ["bash", "-c", lines],
         cwd=tmp_path,
-        env={**os.environ, "PATHS": "* a.py", "ARGS": "-q"},
+        env={**os.environ, **runner},
         capture_output=True,
         check=True,
         text=True,
