@@ -100,3 +100,59 @@ def test_a_program_that_nobody_can_install_has_no_users() -> None:
     result, after = migrate(LIBRARY, Options(published=False))
     assert "fully_shard(net)" in after["benchmarks.py"]
     assert not any("users" in d.help for d in result.decisions)
+
+
+WRAPPING = """\
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+
+def wrap(net, PARAMETERS):
+    return FSDP(net, ARGUMENTS)
+"""
+
+
+def written(parameters: str, arguments: str, call: str, *, name: str = "wrap") -> str:
+    wrapping = WRAPPING.replace("PARAMETERS", parameters).replace("ARGUMENTS", arguments)
+    user = f"import torch\nfrom kit.wrapping import {name}\n\nmodel = {name}(torch.nn.Linear(4, 4)"
+    files = {
+        "kit/__init__.py": "",
+        "kit/wrapping.py": wrapping.replace("def wrap", f"def {name}"),
+        "kit/main.py": f"{user}{call})\n",
+    }
+    _, after = migrate(files)
+    assert "fully_shard(" in after["kit/wrapping.py"]
+    return " ".join(after["kit/wrapping.py"].split()).replace("# ", "")
+
+
+@pytest.mark.parametrize(
+    ("parameters", "arguments", "names"),
+    [
+        ("policy=None", "auto_wrap_policy=policy", "policy"),
+        ("*, precision=None", "mixed_precision=precision", "precision"),
+        (
+            "policy=None, precision=None",
+            "auto_wrap_policy=policy, mixed_precision=precision",
+            "policy and precision",
+        ),
+    ],
+)
+def test_what_users_alone_may_give_a_wrapper_is_said(
+    parameters: str, arguments: str, names: str
+) -> None:
+    after = written(parameters, arguments, "")
+    assert f"Users of this package may give {names} to wrap()" in after
+
+
+@pytest.mark.parametrize(
+    ("parameters", "arguments", "call", "name"),
+    [
+        ("fused=True", "use_orig_params=fused", "", "wrap"),  # means nothing to FSDP2
+        ("policy=None", "auto_wrap_policy=policy", "", "_wrap"),  # nobody's but the package's
+        ("precision=None", "mixed_precision=precision", ", precision=None", "wrap"),
+        ("mesh=None", "use_orig_params=mesh is None", "", "wrap"),
+    ],
+)
+def test_nothing_is_said_of_what_nobody_gives(
+    parameters: str, arguments: str, call: str, name: str
+) -> None:
+    assert "Users of this package" not in written(parameters, arguments, call, name=name)
