@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import io
+import sys
 import tokenize
 import warnings
 from dataclasses import dataclass, field
@@ -87,7 +88,10 @@ class Source:
                 warnings.simplefilter("ignore")  # invalid escapes are the author's business
                 return ast.parse(self.data)
         except SyntaxError as error:
-            raise SourceError(f"does not parse: {error.msg}", error.lineno or 0) from None
+            message = f"does not parse: {error.msg}"
+            if sys.version_info < (3, 12) and "f-string" in error.msg:  # quotes within its quotes
+                message += " (Python 3.12 reads more f-strings: run this with it)"
+            raise SourceError(message, error.lineno or 0) from None
         except (ValueError, RecursionError, MemoryError) as error:
             raise SourceError(f"does not parse: {error or type(error).__name__}") from None
 

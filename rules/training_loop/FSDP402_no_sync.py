@@ -78,7 +78,8 @@ def decide(site: Site, study: Study) -> Decision:
         reviews.append(GATHERED)
     if any(_accumulates_wider(c, study) for c in models):
         message += ", which accumulates in reduce_dtype"
-    if any(map(_gives_up, ast.walk(enclosing_function(site.module, site.expression)))):
+    around = enclosing_function(site.module, site.expression)
+    if _drops_behind(site) or any(map(_gives_up, ast.walk(around))):
         reviews.append(
             "zero_grad() no longer drops gradients that wait for their reduction: where a step is "
             "given up below, they go into the next one"
@@ -219,15 +220,36 @@ def _gives_up(node: ast.AST) -> bool:
     for block in (node.body, node.orelse):
         if not block or not isinstance(block[-1], (ast.Continue, ast.Break, ast.Return)):
             continue
-        called = {
-            n.func.attr
-            for statement in block
-            for n in ast.walk(statement)
-            if isinstance(n, ast.Call) and isinstance(n.func, ast.Attribute)
-        }
+        called = set().union(*map(_trains, block))
         if "zero_grad" in called and not called & {"step", "backward"}:
             return True
     return False
+
+
+def _drops_behind(site: Site) -> bool:
+    """Whether gradients are dropped behind the loop of a site, before a step or a backward."""
+    table = site.module.table
+    for parent in table.ancestors(site.statement):
+        if isinstance(parent, (ast.For, ast.While)):
+            block = block_of(table.parents[parent], parent)
+            behind = block[block.index(parent) + 1 :]
+            found = next((c for c in map(_trains, behind) if c), set())
+            return found == {"zero_grad"}
+        if isinstance(parent, FUNCTIONS):
+            break
+    return False
+
+
+def _trains(statement: ast.stmt) -> set[str]:
+    """What a statement does to gradients: a scheduler's step is none of it."""
+    return {
+        call.func.attr
+        for call in ast.walk(statement)
+        if isinstance(call, ast.Call)
+        and isinstance(call.func, ast.Attribute)
+        and call.func.attr in {"zero_grad", "step", "backward"}
+        and "sched" not in last_name(call.func.value).lower()
+    }
 
 
 def _between(site: Site, study: Study) -> str:

@@ -620,6 +620,17 @@ def test_a_file_that_cannot_be_read_never_costs_another(
     assert (here / "bad.py").read_bytes() == data
 
 
+def test_newer_f_strings_are_read_by_a_newer_python(here: Path, run: Command) -> None:
+    (here / "a.py").write_text(f'{WRAPS}print(f"{{names["a"]}}")\n')
+    answer = run("rewrite", ".")
+    if sys.version_info >= (3, 12):
+        assert answer.code == 0
+    else:
+        assert answer.code == 2
+        assert "a.py:6: does not parse: f-string" in answer.err
+        assert "(Python 3.12 reads more f-strings: run this with it)" in answer.err
+
+
 def test_a_broken_file_without_fsdp_is_none_of_our_business(here: Path, run: Command) -> None:
     (here / "bad.py").write_text("def f(:\n")
     (here / "good.py").write_text(WRAPS)
