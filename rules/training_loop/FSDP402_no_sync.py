@@ -40,6 +40,11 @@ GATHERED = (
     "set_reshard_after_backward with the flag that set_requires_gradient_sync gets"
 )
 
+KEPT = (
+    "zero_grad() no longer drops gradients that wait for their reduction: {where}, they go into "
+    "the next one"
+)
+
 
 def decide(site: Site, study: Study) -> Decision:
     found = study.models(site.subject, site.module)
@@ -79,11 +84,10 @@ def decide(site: Site, study: Study) -> Decision:
     if any(_accumulates_wider(c, study) for c in models):
         message += ", which accumulates in reduce_dtype"
     around = enclosing_function(site.module, site.expression)
-    if _drops_behind(site) or any(map(_gives_up, ast.walk(around))):
-        reviews.append(
-            "zero_grad() no longer drops gradients that wait for their reduction: where a step is "
-            "given up below, they go into the next one"
-        )
+    if any(map(_gives_up, ast.walk(around))):
+        reviews.append(KEPT.format(where="where a step is given up below"))
+    elif _drops_the_rest(site, study):
+        reviews.append(KEPT.format(where="where the loop ends inside of an accumulation"))
     if between := _between(site, study):
         reviews.append(between)
     review = sentences(*reviews) if len(reviews) > 1 else "".join(reviews)
@@ -226,18 +230,61 @@ def _gives_up(node: ast.AST) -> bool:
     return False
 
 
-def _drops_behind(site: Site) -> bool:
-    """Whether gradients are dropped behind the loop of a site, before a step or a backward."""
+def _drops_the_rest(site: Site, study: Study) -> bool:
+    """Whether the gradients are dropped that the end of a loop leaves: behind it, or above what
+    comes next of it, at its own head every few batches or at that of the loop around."""
     table = site.module.table
-    for parent in table.ancestors(site.statement):
-        if isinstance(parent, (ast.For, ast.While)):
-            block = block_of(table.parents[parent], parent)
-            behind = block[block.index(parent) + 1 :]
-            found = next((c for c in map(_trains, behind) if c), set())
-            return found == {"zero_grad"}
-        if isinstance(parent, FUNCTIONS):
-            break
-    return False
+    inside = [site.statement, *table.ancestors(site.statement)]
+    loops = [each for each in inside if isinstance(each, (ast.For, ast.While))]
+    if not loops:
+        return False
+    above, behind = _around(loops[0], table.parents[loops[0]])
+    if next((found for found in map(_trains, behind) if found), set()) == {"zero_grad"}:
+        return True
+    if not _may_end_inside(loops[0]) or not (len(loops) > 1 or _is_called_again(site, study)):
+        return False
+    heads: list[ast.stmt] = [
+        each for each in loops[0].body if isinstance(each, ast.If) and _counts(each.test)
+    ]
+    if len(loops) > 1 and above and above[0] in loops[1].body:
+        heads += above
+    return any(_trains(each) == {"zero_grad"} for each in heads if each not in inside)
+
+
+def _is_called_again(site: Site, study: Study) -> bool:
+    """Whether a loop calls the function of a site."""
+    function = enclosing_function(site.module, site.expression)
+    if not isinstance(function, FUNCTIONS):
+        return False
+    callers = study.tracer.callers(function, site.module)
+    return any(
+        isinstance(parent, (ast.For, ast.While))
+        for caller in callers
+        for parent in caller.module.table.ancestors(caller.call)
+    )
+
+
+def _around(statement: ast.stmt, parent: ast.AST) -> tuple[list[ast.stmt], list[ast.stmt]]:
+    """The statements of its block above one, and below."""
+    block = block_of(parent, statement)
+    place = block.index(statement)
+    return block[:place], block[place + 1 :]
+
+
+def _may_end_inside(loop: ast.For | ast.While) -> bool:
+    """Whether a step comes every few batches, and by none of its conditions with the last one."""
+    nodes = list(ast.walk(loop))
+    last = (n for n in nodes if isinstance(n, (ast.Compare, ast.BoolOp)))
+    return any(map(_counts, nodes)) and not any(
+        any(isinstance(part, ast.Call) and last_name(part.func) == "len" for part in ast.walk(each))
+        or (isinstance(each, ast.BoolOp) and isinstance(each.op, ast.Or))
+        for each in last
+    )
+
+
+def _counts(node: ast.AST) -> bool:
+    """Whether something has a remainder in it: ``step % 4``."""
+    return any(isinstance(n, ast.BinOp) and isinstance(n.op, ast.Mod) for n in ast.walk(node))
 
 
 def _trains(statement: ast.stmt) -> set[str]:
