@@ -165,10 +165,10 @@ def test_broken_files_are_exit_code_2_and_the_others_are_written(
     assert "fsdp_version" in (tmp_path / "b.yaml").read_text()
 
 
-def test_the_hook_of_pre_commit_runs_for_them() -> None:
-    (hook,) = yaml.safe_load((ROOT / ".pre-commit-hooks.yaml").read_text())
+def test_the_hooks_of_pre_commit_run_for_them() -> None:
+    hooks = yaml.safe_load((ROOT / ".pre-commit-hooks.yaml").read_text())
     found = {"yaml", "json", "shell", "dockerfile", "makefile", "dotenv"}
-    assert found <= set(hook["types_or"])
+    assert all(found <= set(hook["types_or"]) for hook in hooks)
 
 
 def test_what_is_ignored_and_comments_to_no_purpose(

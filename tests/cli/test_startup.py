@@ -44,7 +44,7 @@ def loaded(*arguments: str, heavy: tuple[str, ...], cwd: Path) -> str:
         ("rewrite", "--help"),
         ("check", "--help"),
         ("verify", "--help"),
-        ("check",),
+        ("check", "--no-such-option"),
         ("no-such-command",),
     ],
     ids=" ".join,

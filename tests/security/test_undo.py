@@ -550,7 +550,8 @@ def test_the_support_module_is_never_written_where_something_is(world: World, ki
     for target in (".", "train.py"):
         with world.untouched():
             answer = world.run("rewrite", target)
-        assert answer.code == 0, answer.err
+        is_told = kind == "pipe" and target == "."  # it cannot be read
+        assert answer.code == (2 if is_told else 0), answer.err
         assert snapshot(planted) == before
         assert "from fsdp2_support_2 import" in (world.repo / "train.py").read_text()
         assert not (world.repo / "fsdp2_support_3.py").exists()
@@ -613,7 +614,7 @@ def test_other_trees_that_were_given_are_written_and_put_back(world: World, name
     assert not alone.out + others.out
     assert f"to put back all of it: fsdp-migrate undo {world.repo} {world.outside}" in alone.err
     assert "one of several projects is kept with the first" in others.err
-    assert world.run("undo", ".", other).code == 0
+    assert world.run("undo", ".", world.outside).code == 0
     assert (world.outside / "train.py").read_text() == WRAPS
     assert (world.repo / "train.py").read_text() == WRAPS
 
