@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 
+from fsdp_migrate.analysis.flow import access_path
 from fsdp_migrate.analysis.module import Module
 from fsdp_migrate.analysis.values import Constant, Made, Value
 from fsdp_migrate.families.wrapping.evaluation_scripts import only_evaluates
@@ -44,7 +45,23 @@ def flag(value: Value, study: Study) -> bool | ast.expr:
     if node is None:
         return False
     constant = study.literal(node, value.module)
-    return bool(constant.value) if constant is not None else node
+    if constant is None:
+        return node
+    return bool(constant.value) or _is_its_own_condition(node, value)
+
+
+def _is_its_own_condition(flag: ast.expr, value: Value) -> bool:
+    """Whether a value is made where its flag is true alone, whatever callers in sight give:
+    ``CPUOffload(offload_params=offload) if offload else None``."""
+    path, inside = access_path(flag), value.node
+    for parent in value.module.table.ancestors(value.node) if path else ():
+        match parent:
+            case ast.IfExp(test=test, body=first) if first is inside and access_path(test) == path:
+                return True
+            case ast.If(test=test, body=body) if inside in body and access_path(test) == path:
+                return True
+        inside = parent
+    return False
 
 
 def _is_used(value: Made, study: Study) -> bool:
