@@ -70,7 +70,7 @@ def test_where_they_do_not_tell_it_is_marked(strategy: str, test: str) -> None:
     outcome, text = run(strategy, test)
     assert outcome is Outcome.REVIEW
     assert "model.set_reshard_after_backward(" not in text
-    assert "Where the strategy is SHARD_GRAD_OP" in text
+    assert "With SHARD_GRAD_OP" in text
 
 
 def test_a_branch_around_tells_as_well() -> None:

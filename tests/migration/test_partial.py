@@ -927,9 +927,9 @@ def test_who_wants_all_or_nothing_says_so(
     assert "raise NotImplementedError(" in (tmp_path / "a.py").read_text()
 
 
-def test_deselected_rules_hold_back_as_before() -> None:
+def test_what_is_to_stay_holds_back_as_before() -> None:
     source = HEAD + "def step(net):\n    model = FSDP(net)\n    return model.clip_grad_norm_(1.0)\n"
-    ignoring = Options(ignore=frozenset({"FSDP401"}), partial=True)
+    ignoring = Options(leave=frozenset({"FSDP401"}), partial=True)
     result, after = migrate({"example.py": source}, ignoring)
     assert not result.problems
     assert after["example.py"] == source.replace(", StateDictType", "")
@@ -1025,12 +1025,12 @@ def test_examples_are_migrated_as_far_or_further(
 
 
 @pytest.mark.parametrize("partial", [False, True])
-def test_a_file_with_a_marker_may_hold_what_is_deselected(partial: bool) -> None:
+def test_a_file_with_a_marker_may_hold_what_is_to_stay(partial: bool) -> None:
     source = HEAD + (
         "def step(net):\n    model = FSDP(net)\n    return model.clip_grad_norm_(1.0)\n\n\n"
         "class Wrapped(FSDP):\n    def state_dict(self):\n        return super().state_dict()\n"
     )
-    options = Options(ignore=frozenset({"FSDP401"}), partial=partial)
+    options = Options(leave=frozenset({"FSDP401"}), partial=partial)
     result, after = migrate({"example.py": source}, options)
     assert not result.problems
     assert "model = FSDP(net)" in after["example.py"]
