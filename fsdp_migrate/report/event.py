@@ -25,8 +25,32 @@ if TYPE_CHECKING:
     from fsdp_migrate.planning.model import Decision
 
 
+class _Placed:
+    """Something that stands at a place of a file, or of a cell of a notebook."""
+
+    path: str
+    line: int
+    column: int
+    cell: int
+    file_line: int
+
+    @property
+    def place(self) -> str:
+        return f"{self.where}:{self.column}"
+
+    @property
+    def where(self) -> str:
+        """The line without the column."""
+        return place(self.path, self.line, self.cell)
+
+    @property
+    def in_file(self) -> int:
+        """The line of the file itself, which in notebooks is not the cell's."""
+        return self.file_line or self.line
+
+
 @dataclass(frozen=True)
-class Event:
+class Event(_Placed):
     """One site and how it ended. Lines and columns are 1-based; ``width`` is in characters."""
 
     path: str
@@ -48,23 +72,9 @@ class Event:
     cell: int = 0  # of a notebook, from 1; then ``line`` is the cell's
     file_line: int = 0  # of the file itself; 0: the same
 
-    @property
-    def place(self) -> str:
-        return f"{self.where}:{self.column}"
-
-    @property
-    def where(self) -> str:
-        """The line without the column."""
-        return place(self.path, self.line, self.cell)
-
-    @property
-    def in_file(self) -> int:
-        """The line of the file itself, which in notebooks is not the cell's."""
-        return self.file_line or self.line
-
 
 @dataclass(frozen=True)
-class Remark:
+class Remark(_Placed):
     """A comment of ours that stands in code: a marker, or an ignore comment to no purpose."""
 
     path: str
@@ -78,18 +88,6 @@ class Remark:
     listed: bool = False  # a marker of a site that is reported anyway
     cell: int = 0  # of a notebook, from 1; then ``line`` is the cell's
     file_line: int = 0
-
-    @property
-    def place(self) -> str:
-        return f"{self.where}:{self.column}"
-
-    @property
-    def where(self) -> str:
-        return place(self.path, self.line, self.cell)
-
-    @property
-    def in_file(self) -> int:
-        return self.file_line or self.line
 
 
 @dataclass(frozen=True)

@@ -20,7 +20,7 @@ from fsdp_migrate.cli.options import Verify
 from fsdp_migrate.migration import engine
 from fsdp_migrate.planning import rule
 from fsdp_migrate.rewriting import journal, write
-from tests.helpers.commandline import DEMO, Command, answering
+from tests.helpers.commandline import DEMO, Command
 from tests.helpers.migrating import files
 
 WRAPS = """\
@@ -45,21 +45,6 @@ class Wrapped(FSDP):
     def state_dict(self):
         return super().state_dict()
 """
-
-
-@pytest.fixture
-def run(capfdbinary: pytest.CaptureFixture[bytes]) -> Command:
-    return answering(capfdbinary)
-
-
-@pytest.fixture
-def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """An empty project that is the working directory."""
-    (tmp_path / "pyproject.toml").write_text("")
-    monkeypatch.chdir(tmp_path)
-    for name in ("NO_COLOR", "FORCE_COLOR"):
-        monkeypatch.delenv(name, raising=False)
-    return tmp_path
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from fsdp_migrate.cli import config
-from tests.helpers.commandline import ROOT, Command, answering
+from tests.helpers.commandline import ROOT, Command
 
 DOCUMENT = ROOT / "docs" / "configuration.md"
 WRAPS = """\
@@ -19,11 +19,6 @@ from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
 def build(model):
     return FSDP(model)
 """
-
-
-@pytest.fixture
-def run(capfdbinary: pytest.CaptureFixture[bytes]) -> Command:
-    return answering(capfdbinary)
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 from fsdp_migrate import report
-from tests.helpers.commandline import ROOT, Command, answering
+from tests.helpers.commandline import ROOT, Command
 from tests.helpers.terminal import at_terminal
 
 YAML = """\
@@ -29,11 +29,6 @@ def build(net):
     return FSDP(net)
 """
 SECRETS = "API_KEY=hunter2\nACCELERATE_USE_FSDP=true\nFSDP_SHARDING_STRATEGY=NO_SHARD\nB=hunter3\n"
-
-
-@pytest.fixture
-def run(capfdbinary: pytest.CaptureFixture[bytes]) -> Command:
-    return answering(capfdbinary)
 
 
 def lay(directory: Path, files: dict[str, str]) -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from fsdp_migrate.fsdp1 import api as fsdp1
 from fsdp_migrate.planning import pages
-from tests.helpers.commandline import Command, answering
+from tests.helpers.commandline import Command
 from tests.helpers.migrating import REGISTRY
 
 SOURCE = """\
@@ -19,11 +19,6 @@ from torch.distributed.fsdp import FullyShardedDataParallel as FSDP, ShardingStr
 def build(model):
     return FSDP(model, sharding_strategy=ShardingStrategy.SHARD_GRAD_OP)
 """
-
-
-@pytest.fixture
-def run(capfdbinary: pytest.CaptureFixture[bytes]) -> Command:
-    return answering(capfdbinary)
 
 
 def test_the_table_lists_every_rule_once(run: Command) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from fsdp_migrate.cli import formatting
-from tests.helpers.commandline import Command, answering
+from tests.helpers.commandline import Command
 
 CHANGED = """\
 from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
@@ -28,11 +28,6 @@ text = sys.stdin.buffer.read().decode()
 {what}
 sys.stdout.buffer.write(text.replace("{{  'a':1 }}", '{{"a": 1}}').encode())
 """
-
-
-@pytest.fixture
-def run(capfdbinary: pytest.CaptureFixture[bytes]) -> Command:
-    return answering(capfdbinary)
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from fsdp_migrate.rewriting import apply
-from tests.helpers.commandline import Command, answering
+from tests.helpers.commandline import Command
 
 PROGRAM = """\
 import sys
@@ -58,11 +58,6 @@ if __name__ == "__main__":
 """
 GENERATOR, CRITIC = "generator = fully_shard(build(1))", "critic = fully_shard(build(2))"
 CLIP = b"critic.parameters(), 0.2"
-
-
-@pytest.fixture
-def run(capfdbinary: pytest.CaptureFixture[bytes]) -> Command:
-    return answering(capfdbinary)
 
 
 @pytest.fixture

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.helpers.commandline import Command, answering
+from tests.helpers.commandline import Command
 
 PLOTS = """\
 def show(net, x):
@@ -14,11 +14,6 @@ def show(net, x):
     return net.forward(x)
 """
 SHOWS = "return net(x)"
-
-
-@pytest.fixture
-def run(capfdbinary: pytest.CaptureFixture[bytes]) -> Command:
-    return answering(capfdbinary)
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.helpers.commandline import Command, answering
+from tests.helpers.commandline import Command
 
 TRAIN = """\
 import torch
@@ -43,11 +43,6 @@ VERDICT = {
     "says": "10 steps | with <b>loss</b>",
     "setting": "2 ranks, gloo, cpu",
 }
-
-
-@pytest.fixture
-def run(capfdbinary: pytest.CaptureFixture[bytes]) -> Command:
-    return answering(capfdbinary)
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.helpers.commandline import Command, answering
+from tests.helpers.commandline import Command
 
 WRAPS = """\
 from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
@@ -74,11 +74,6 @@ setup(
 )
 """
 REQUIREMENTS = "-r base.txt\n# torch>=2.0\ntorch>=2.0  # pinned by hand\n\ntorch-geometric>=2.0\n"
-
-
-@pytest.fixture
-def run(capfdbinary: pytest.CaptureFixture[bytes]) -> Command:
-    return answering(capfdbinary)
 
 
 @pytest.fixture

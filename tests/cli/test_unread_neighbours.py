@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.helpers.commandline import Command, answering
+from tests.helpers.commandline import Command
 
 TRAIN = """\
 from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
@@ -30,11 +30,6 @@ class Trainer:
 NEWER = f"{TRAINER}\n\nmatch each:\n    case never ends\n"
 PLAIN = "def work():\n    pass\n"
 SAID = "cannot parse it: see "
-
-
-@pytest.fixture
-def run(capfdbinary: pytest.CaptureFixture[bytes]) -> Command:
-    return answering(capfdbinary)
 
 
 def _project(directory: Path, files: dict[str, str]) -> None:

@@ -19,12 +19,7 @@ from fsdp_migrate.cli import parser, process, verify
 from fsdp_migrate.cli.options import Verify
 from fsdp_migrate.cli.trees import locate_script
 from fsdp_migrate.verify.compare.observed import Observed
-from tests.helpers.commandline import DEMO, ROOT, Command, answering
-
-
-@pytest.fixture
-def run(capfdbinary: pytest.CaptureFixture[bytes]) -> Command:
-    return answering(capfdbinary)
+from tests.helpers.commandline import DEMO, ROOT, Command
 
 
 def git(*arguments: str) -> None:
