@@ -241,7 +241,7 @@ def _drops_the_rest(site: Site, study: Study) -> bool:
     above, behind = _around(loops[0], table.parents[loops[0]])
     if next((found for found in map(_trains, behind) if found), set()) == {"zero_grad"}:
         return True
-    if not _may_end_inside(loops[0]) or not (len(loops) > 1 or _is_called_again(site, study)):
+    if not _may_end_inside(loops[0], site) or not (len(loops) > 1 or _is_called_again(site, study)):
         return False
     heads: list[ast.stmt] = [
         each for each in loops[0].body if isinstance(each, ast.If) and _counts(each.test)
@@ -271,20 +271,48 @@ def _around(statement: ast.stmt, parent: ast.AST) -> tuple[list[ast.stmt], list[
     return block[:place], block[place + 1 :]
 
 
-def _may_end_inside(loop: ast.For | ast.While) -> bool:
+def _may_end_inside(loop: ast.For | ast.While, site: Site) -> bool:
     """Whether a step comes every few batches, and by none of its conditions with the last one."""
-    nodes = list(ast.walk(loop))
-    last = (n for n in nodes if isinstance(n, (ast.Compare, ast.BoolOp)))
-    return any(map(_counts, nodes)) and not any(
-        any(isinstance(part, ast.Call) and last_name(part.func) == "len" for part in ast.walk(each))
-        or (isinstance(each, ast.BoolOp) and isinstance(each.op, ast.Or))
-        for each in last
+    asked = [
+        condition
+        for node in ast.walk(loop)
+        if (condition := _condition_of_step(node, site)) is not None
+    ]
+    return any(map(_counts, asked)) and not any(map(_knows_the_last, asked))
+
+
+def _condition_of_step(node: ast.AST, site: Site) -> ast.expr | None:
+    """What a part of a loop asks before a step or a reduction: no condition of a line in a log."""
+    match node:
+        case ast.If(test=test):
+            inside = node in site.module.table.ancestors(site.node)
+            return test if inside or "step" in _trains(node) else None
+        case ast.IfExp(test=test):
+            return test if node in site.module.table.ancestors(site.node) else None
+        case ast.Assign(value=ast.Compare() | ast.BoolOp() | ast.UnaryOp() as flag):
+            return flag
+    return None
+
+
+def _knows_the_last(condition: ast.expr) -> bool:
+    """``index + 1 == len(batches)``, or one thing or another."""
+    return any(
+        (isinstance(node, ast.Call) and last_name(node.func) == "len")
+        or (isinstance(node, ast.BoolOp) and isinstance(node.op, ast.Or))
+        for node in ast.walk(condition)
     )
 
 
 def _counts(node: ast.AST) -> bool:
-    """Whether something has a remainder in it: ``step % 4``."""
-    return any(isinstance(n, ast.BinOp) and isinstance(n.op, ast.Mod) for n in ast.walk(node))
+    """Whether something has a remainder in it: ``step % 4``, and not ``"%d" % step``."""
+    return any(
+        isinstance(n, ast.BinOp) and isinstance(n.op, ast.Mod) and not _is_text(n.left)
+        for n in ast.walk(node)
+    )
+
+
+def _is_text(node: ast.expr) -> bool:
+    return isinstance(node, ast.JoinedStr) or isinstance(getattr(node, "value", None), str)
 
 
 def _trains(statement: ast.stmt) -> set[str]:
