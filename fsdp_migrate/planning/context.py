@@ -29,7 +29,6 @@ from fsdp_migrate.planning.model import (
     Conversion,
     Decision,
     Models,
-    Wrapping,
 )
 from fsdp_migrate.planning.naming import Namer
 from fsdp_migrate.planning.proposal import Claims, Proposal
@@ -37,6 +36,7 @@ from fsdp_migrate.planning.rule import LoadedRule, Registry
 from fsdp_migrate.planning.seen import Seen
 from fsdp_migrate.planning.shard_plan import ShardPlan
 from fsdp_migrate.planning.target import DEFAULT_TARGET
+from fsdp_migrate.planning.wrap_contexts import Wrapping
 from fsdp_migrate.syntax.trees import LOOPS, block_of
 
 Cached = TypeVar("Cached")

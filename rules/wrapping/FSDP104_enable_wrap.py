@@ -7,10 +7,11 @@ from fsdp_migrate.families.wrapping.enclosing_models import Role, role
 from fsdp_migrate.fsdp1.construct import Construct, ConstructKind
 from fsdp_migrate.fsdp1.site import Site
 from fsdp_migrate.planning.context import Study
-from fsdp_migrate.planning.model import Constructor, Decision, KnownContext
+from fsdp_migrate.planning.model import Constructor, Decision
 from fsdp_migrate.planning.rendering import render_context
 from fsdp_migrate.planning.rule import Rule
 from fsdp_migrate.planning.shard_plan import ShardPlan, placement_problem
+from fsdp_migrate.planning.wrap_contexts import KnownContext
 
 RULE = Rule(code="FSDP104", name="enable_wrap", handles=("enable_wrap", "wrap"))
 

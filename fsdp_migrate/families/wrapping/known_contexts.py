@@ -24,9 +24,9 @@ from fsdp_migrate.planning.model import (
     Constructor,
     Entry,
     KeywordDictionary,
-    KnownContext,
     successor,
 )
+from fsdp_migrate.planning.wrap_contexts import KnownContext
 from fsdp_migrate.syntax.expressions import last_name
 from fsdp_migrate.syntax.kinds import present
 from fsdp_migrate.syntax.scopes import Scope
