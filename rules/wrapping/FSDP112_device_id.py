@@ -33,7 +33,8 @@ def decide(site: Site, study: Study) -> Decision:
     if made_current:
         return study.rewritten(site, RULE.code, made_current)
     device_code.keep_effects(plan, study)
-    _remove_variable(value, plan, study)
+    if not grouped:  # whose mesh is made for the kind of this device
+        _remove_variable(value, plan, study)
     return study.dropped(site, RULE.code, "dropped, the current device is used")
 
 
