@@ -15,6 +15,35 @@ DEPTH = 20_000
 T = TypeVar("T")
 
 
+class _Limit:
+    """The recursion limit, which all threads share: lifted for as long as any of ours runs.
+
+    Whoever waits may be interrupted, and then the thread goes on. Python 3.11 ends the whole
+    process where the limit falls below the depth that another thread has reached.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._running = 0
+        self._before = 0
+
+    def lift(self) -> None:
+        with self._lock:
+            self._running += 1
+            if self._running == 1:
+                self._before = sys.getrecursionlimit()
+                sys.setrecursionlimit(max(self._before, DEPTH))
+
+    def lower(self) -> None:
+        with self._lock:
+            self._running -= 1
+            if self._running == 0:
+                sys.setrecursionlimit(self._before)
+
+
+_limit = _Limit()
+
+
 def with_deep_stack(function: Callable[[], T]) -> T:
     """Call ``function`` where it may recurse deeply, and return or raise what it does.
 
@@ -37,25 +66,24 @@ def beside(function: Callable[[], T]) -> Callable[[], T]:
             results.append(function())
         except BaseException as error:
             errors.append(error)
+        finally:
+            _limit.lower()
 
-    limit, size = sys.getrecursionlimit(), threading.stack_size()
+    size = threading.stack_size()
     thread = threading.Thread(target=call, daemon=True)
     # Before it starts: on a busy machine it may be deep down before this thread goes on.
-    sys.setrecursionlimit(max(limit, DEPTH))
+    _limit.lift()
     try:
         threading.stack_size(STACK)
         thread.start()
     except (RuntimeError, ValueError):  # not that much address space: do without
-        sys.setrecursionlimit(limit)
+        _limit.lower()
         return function
     finally:
         threading.stack_size(size)
 
     def wait() -> T:
-        try:
-            thread.join()
-        finally:
-            sys.setrecursionlimit(limit)
+        thread.join()
         if errors:
             raise errors[0]
         return results[0]
