@@ -269,15 +269,22 @@ def _walk(plan: ShardPlan, fully_shard: str, arguments: list[Code]) -> list[Code
         loop = "for {v} in {m}.modules():\n    if {t}:\n        {c}"
         lines = [define, code(loop, v=name, m=plan.model, t=test, c=call)]
         either = plan.fresh("wrap_policy")
+        looks, below = code("recurse"), code("False")
+        if present(plan.precision).may_be_none:  # then FSDP1 asked the policy alone
+            empty = code("{c}()", c=plan.name(FULLY_SHARD, "MixedPrecisionPolicy"))
+            given = present(plan.precision).policy
+            looks, below = code("(recurse and {m} != {e})", m=given, e=empty), code("recurse")
         lines.append(
             code(
                 "def {e}(module, recurse, nonwrapped_numel):\n"
                 "    return (\n"
-                "        recurse\n"
+                "        {l}\n"
                 "        or isinstance(module, {n})\n"
-                "        or {p}(module=module, recurse=False, nonwrapped_numel=nonwrapped_numel)\n"
+                "        or {p}(module=module, recurse={b}, nonwrapped_numel=nonwrapped_numel)\n"
                 "    )",
                 e=either,
+                l=looks,
+                b=below,
                 n=norms,
                 p=policy,
             )

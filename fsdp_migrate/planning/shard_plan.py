@@ -81,6 +81,7 @@ class Precision:
     root_policy: Code | None = None  # written out; otherwise derived from ``policy``
     inline: bool = False  # made at the call, as opposed to a value that already has a name
     same: bool = False  # the root's policy is the units'
+    may_be_none: bool = False  # FSDP1 may have been given None, which is an empty policy now
 
 
 @dataclass(eq=False)

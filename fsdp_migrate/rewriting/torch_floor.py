@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from urllib.parse import unquote, urlsplit
 
 from packaging.requirements import Requirement
 from packaging.specifiers import SpecifierSet
+from packaging.utils import parse_wheel_filename
 from packaging.version import InvalidVersion, Version
 
 _CLAUSE = re.compile(r"(===|==|~=|!=|<=|>=|<|>)(\s*)([^\s,;)]+)")
@@ -34,12 +36,26 @@ def raised(text: str, target: Version, *, poetry: bool = False) -> str | Refused
     except ValueError:
         return Refused("it is no requirement that could be read")
     if requirement.url:
-        return Refused("it names an address, whose release is not known")
+        named = _release_of_wheel(requirement.url)
+        if named is None:
+            return Refused("it names an address, whose release is not known")
+        before = _release(named) < _release(target)
+        return Refused(f"it is pinned before torch {target}") if before else text
     name = _NAME.match(text)
     end = text.find(";") if ";" in text else len(text)
     assert name is not None
     clauses = _raised_clauses(text[name.end() : end], target)
     return clauses if isinstance(clauses, Refused) else text[: name.end()] + clauses + text[end:]
+
+
+def _release_of_wheel(address: str) -> Version | None:
+    """The release that the name of a wheel says: ``.../torch-2.7.1%2Bcu128-cp312-...whl``."""
+    name = unquote(urlsplit(address).path).rpartition("/")[2]
+    try:
+        distribution, version, *_ = parse_wheel_filename(name)
+    except ValueError:
+        return None
+    return version if distribution == "torch" else None
 
 
 def _raised_constraint(text: str, target: Version) -> str | Refused:

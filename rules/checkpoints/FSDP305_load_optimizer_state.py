@@ -115,7 +115,9 @@ def _of_fsdp1(site: Site, study: Study) -> Decision:
                 models,
                 told,
                 from_rank0,
-                by_itself=bool(compiled) or freezing.is_frozen_in_between(study),
+                by_itself=bool(compiled)
+                or freezing.is_frozen_in_between(study)
+                or _has_gradients(held, study),
             )
     target = present(load.target)
     review = unread or (
@@ -128,6 +130,15 @@ def _of_fsdp1(site: Site, study: Study) -> Decision:
     if load.assignment is not None:
         drop_assignment(load.assignment, module, study, proposal)
     return study.rewritten(site, RULE.code, message, proposal, models=models, review=review)
+
+
+def _has_gradients(held: held_optimizers.Held, study: Study) -> bool:
+    """Whether an optimizer may be made while there are gradients: torch gives it no state then to
+    load into, and stops."""
+    return any(
+        isinstance(v.node, ast.Call) and training_order.meets_gradients(v.node, v.module, study)
+        for v in held.values
+    )
 
 
 def _never_loaded(

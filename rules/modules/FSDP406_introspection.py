@@ -7,6 +7,7 @@ from fsdp_migrate.families.modules.inner_modules import decide_inner_module
 from fsdp_migrate.families.modules.inside_wrappers import AMONG, may_be_inside
 from fsdp_migrate.families.modules.process_groups import METHODS, decide_group
 from fsdp_migrate.families.modules.wrapper_questions import decide_wrapper_question
+from fsdp_migrate.families.names import led_through
 from fsdp_migrate.families.names.prefix_strings import (
     decide_clean_tensor_name,
     decide_prefix_string,
@@ -38,8 +39,10 @@ RULE = Rule(
         "inner module of an unseen model",
         "attribute of a unit",
         "question for an attribute of a unit",
+        "name that leads through the wrapper",
     ),
     finders=(
+        Finder(238, led_through.find_names),
         Finder(239, unit_attributes.find_unit_attributes),
         Finder(240, unseen_models.find_inner_modules),
     ),
@@ -47,6 +50,8 @@ RULE = Rule(
 
 
 def decide(site: Site, study: Study) -> Decision:
+    if site.construct == led_through.LED:
+        return led_through.decide_name(site, study, RULE.code)
     if site.construct == unseen_models.INNER:
         return unseen_models.decide_unseen(site, study, RULE.code)
     if site.construct in {unit_attributes.CONSTRUCT, unit_attributes.ASKED}:

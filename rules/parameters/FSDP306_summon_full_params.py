@@ -7,7 +7,7 @@ from packaging.version import Version
 
 from fsdp_migrate.analysis.flow import access_path
 from fsdp_migrate.analysis.module import Module
-from fsdp_migrate.families.parameters import whole_reads
+from fsdp_migrate.families.parameters import unseen_gradients, whole_reads
 from fsdp_migrate.families.parameters.elements import parameter_names
 from fsdp_migrate.families.training_loop.gathered_roots import may_stay_gathered, reshard_line
 from fsdp_migrate.families.training_loop.training_before import only_model_was_trained
@@ -73,9 +73,11 @@ def decide(site: Site, study: Study) -> Decision:
     name = proposal.support(site.module, function, call)
     proposal.replace(site.module, call, code("{f}({a})", f=name, a=join(", ", arguments)))
     lowers = runs and any(c.may_have("mixed_precision") for c in models)
-    return study.rewritten(
-        site, RULE.code, function, proposal, models=models, review=LOWERED if lowers else ""
-    )
+    told = [LOWERED] if lowers else []
+    if unseen_gradients.are_met(_entered(site, study), model, flags.get("with_grads"), site, study):
+        told.append(unseen_gradients.TOLD)
+    review = "; ".join(told)
+    return study.rewritten(site, RULE.code, function, proposal, models=models, review=review)
 
 
 def _without_context(

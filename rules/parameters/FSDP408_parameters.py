@@ -18,6 +18,7 @@ from fsdp_migrate.families.parameters import (
     shown_counts,
     state_uses,
     taken_copies,
+    told_in_forwards,
     vectors,
     writes,
 )
@@ -76,6 +77,7 @@ RULE = Rule(
         "parameter of a kind of module",
         "parameters by their places",
         "parameters of a part",
+        "parameters told by their class in a forward",
         "parameters given to a backward",
         "parameters out of sight given to a backward",
         "parameter count",
@@ -123,6 +125,7 @@ RULE = Rule(
         Finder(65, picked_parameters.find_picked_parameters),
         Finder(66, picked_parameters.find_places),
         Finder(67, flat_parts.find_flat_parts),
+        Finder(68, told_in_forwards.find_told_in_forwards),
         Finder(70, writes.find_parameter_writes),
         Finder(71, assigned_data.find_assigned_data),
         Finder(75, freezing.find_freezing),
@@ -208,6 +211,8 @@ CASTS = frozenset({"to", "half", "float", "double", "bfloat16", "cpu", "cuda", "
 
 
 def decide(site: Site, study: Study) -> Decision:
+    if site.construct == told_in_forwards.TOLD:
+        return told_in_forwards.decide_told(site, study, RULE.code)
     models = models_concerned(site, study)
     if site.construct in {REDUCED, PENALTY}:
         return decide_reduced(site, study)

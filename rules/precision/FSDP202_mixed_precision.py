@@ -145,7 +145,8 @@ def _argument(site: Site, plan: ShardPlan, study: Study) -> Decision:
             else:
                 precision.convert_in_place(each, proposal, study, each.call.func, root=alike)
             study.convert(each.call, None, "MixedPrecisionPolicy", plan.constructor, proposal)
-        plan.precision = Precision(_named(plan, study, nullable=nullable), same=same)
+        named = _named(plan, study, nullable=nullable)
+        plan.precision = Precision(named, same=same, may_be_none=nullable)
     if plan.constructor.has("auto_wrap_policy"):
         plan.batch_norm = any(
             model_contents.may_have_batch_norm(each.wrapped, each.module, study)

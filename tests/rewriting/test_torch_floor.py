@@ -7,6 +7,7 @@ from packaging.version import Version
 
 from fsdp_migrate.rewriting.torch_floor import Refused, raised
 
+WHEELS = "https://example.org/whl/cu128"
 TARGET = Version("2.7")
 
 
@@ -44,6 +45,8 @@ def test_a_low_bound_is_raised(before: str, after: str) -> None:
         *("torch>=2.7", "torch>=2.7.1", "torch>=2.9,<3", "torch>2.7", "torch~=2.8", "torch==2.9.*"),
         *("torch==2.7.0", "torch~=2.7.1", "torch>=2.7.0.dev20250101", "torch==2.8.0+cu128"),
         *("torch>=2.0,==2.8.1", "torch>=3"),
+        f"torch @ {WHEELS}/torch-2.11.0%2Bcu128-cp312-cp312-manylinux_2_28_x86_64.whl",
+        f"torch @ {WHEELS}/torch-2.7.1+cpu-cp311-cp311-linux_x86_64.whl#sha256=ab ; os_name != 'a'",
     ],
 )
 def test_enough_stays(enough: str) -> None:
@@ -65,6 +68,11 @@ def test_enough_stays(enough: str) -> None:
         ("torch~=1.13", "excludes torch 2.7"),
         ("torch>=2.0,!=2.7.*", "excludes torch 2.7"),
         ("torch @ https://example.org/torch.whl", "names an address"),
+        (f"torch @ {WHEELS}/other-2.8.0-py3-none-any.whl", "names an address"),
+        (
+            f"torch @ {WHEELS}/torch-2.1.0%2Bcu118-cp310-cp310-linux_x86_64.whl",
+            "pinned before torch 2.7",
+        ),
         ("torch>=", "no requirement"),
     ],
 )

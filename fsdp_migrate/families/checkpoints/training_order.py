@@ -72,6 +72,34 @@ def comes_before_training(node: ast.AST, module: Module, study: Study, depth: in
     )
 
 
+def meets_gradients(node: ast.AST, module: Module, study: Study) -> bool:
+    """Whether gradients may be there at ``node``: something trains above it, and some function
+    leaves the gradients of its last backward."""
+    return _follows_training(node, module, study, DEPTH) and study.cache(_are_left)
+
+
+def _follows_training(node: ast.AST, module: Module, study: Study, depth: int) -> bool:
+    function = enclosing_function(module, node)
+    line = getattr(node, "lineno", 0)
+    return any(step.lineno < line for step in _steps(function, module, study)) or any(
+        _follows_training(caller, other, study, depth - 1)
+        for caller, other in (_callers(function, module, study) if depth else ())
+    )
+
+
+def _are_left(study: Study) -> bool:
+    for module in study.project.modules:
+        dropped = list(module.table.calls_by_name.named("zero_grad"))
+        for backward in module.table.calls_by_name.named("backward"):
+            function = enclosing_function(module, backward)
+            if not any(
+                call.lineno > backward.lineno and enclosing_function(module, call) is function
+                for call in dropped
+            ):
+                return True
+    return False
+
+
 def _steps(function: ast.AST, module: Module, study: Study) -> Iterator[ast.Call]:
     """The calls in a function itself that train: by their names, or in functions they lead to."""
     training = set(training_calls(function))

@@ -159,6 +159,8 @@ def _around(part: ast.expr, module: Module, study: Study, depth: int) -> Iterato
         elif isinstance(value, Unknown):
             yield value.node
         whole = _asked_for_part(value.node)
+        if whole is None and isinstance(value, Unknown) and value.node is not part:
+            whole = value.node.value if isinstance(value.node, ast.Attribute) else None
         if whole is not None and depth:
             yield from _around(whole, value.module, study, depth - 1)
     if isinstance(part, (ast.Attribute, ast.Subscript)) and depth:

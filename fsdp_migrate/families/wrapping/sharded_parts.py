@@ -14,6 +14,7 @@ from fsdp_migrate.families.wrapping import enclosing_models
 from fsdp_migrate.families.wrapping.plain_models import is_plain_yet
 from fsdp_migrate.families.wrapping.stored_models import is_module
 from fsdp_migrate.fsdp1 import model_values, references
+from fsdp_migrate.fsdp1.unwrapping import INNER
 from fsdp_migrate.planning.context import Study
 from fsdp_migrate.planning.model import Constructor
 from fsdp_migrate.syntax.expressions import given_arguments
@@ -162,13 +163,24 @@ def _is_taken_for_module(value: Value, study: Study) -> bool:
 
 
 def _asked_as_modules(study: Study) -> set[ast.AST]:
-    """What methods that modules alone have are called on, in the files that shard something."""
+    """What methods that modules alone have are called on, in the files that shard something, and
+    the wrappers around these: ``net`` of ``net.module.named_children()``."""
     return {
         value.node
         for module in {c.module for c in study.constructors.values()}
         for attribute in module.table.attributes_by_name.of(OF_MODULES)
-        for value in study.values(attribute.value, module)
+        for value in _with_wrappers(attribute.value, module, study)
     }
+
+
+def _with_wrappers(node: ast.expr, module: Module, study: Study) -> Iterable[Value]:
+    """What an expression may be, and what has it as its ``module``."""
+    for value in study.values(node, module):
+        yield value
+        for each in {node, value.node}:
+            if isinstance(each, ast.Attribute) and each.attr in INNER:
+                where = module if each is node else value.module
+                yield from _with_wrappers(each.value, where, study)
 
 
 def _kept(node: ast.AST, study: Study, find: Callable[[], set[ast.AST]]) -> set[ast.AST]:
