@@ -14,7 +14,7 @@ from dataclasses import replace
 from fsdp_migrate.families.wrapping import vocabulary, wrap_contexts
 from fsdp_migrate.fsdp1.construct import Construct, ConstructKind
 from fsdp_migrate.fsdp1.site import Site
-from fsdp_migrate.migration import caught, guard_place, guard_tests
+from fsdp_migrate.migration import caught, guard_place, guard_tests, imported_guards
 from fsdp_migrate.planning.context import Study
 from fsdp_migrate.planning.edits import Code, Edit, Insert, Mark, code, join
 from fsdp_migrate.planning.model import Decision, Guard
@@ -65,7 +65,7 @@ def _guarded(decision: Decision, nodes: set[ast.AST], study: Study) -> Decision:
         if site.node in study.failures:
             raise guard_place.Nowhere("the rule failed")
         place = guard_place.find(site, nodes)
-        guard_place.check_import(site, place.statement, decision)
+        imported_guards.check(decision, place.statement, study)
         error = caught.stopping_error(site.module, place.statement, study)
     except guard_place.Nowhere as why:
         return replace(decision, guard=Guard(problem=str(why)))
