@@ -80,3 +80,26 @@ def test_a_file_that_imports_the_script_changes_nothing() -> None:
         {"wrapper.py": WRAPPER, "train.py": script, "again.py": "import train\n"}, PARTIAL
     )
     assert STOPS in after["wrapper.py"]
+
+
+def test_what_stands_behind_a_guard_has_its_marker_alone() -> None:
+    private = "torch.distributed.fsdp._runtime_utils"
+    body = WRAPPER + f"        {private}._pre_forward = hook\n        if unused:\n"
+    body += f"            {private}._unshard = hook\n"
+    body = body.replace("def override(cls)", "def override(cls, unused=False)")
+    _, after = migrate({"wrapper.py": body, "train.py": TRAIN}, PARTIAL)
+    text = after["wrapper.py"]
+    assert text.count(STOPS) == 1
+    assert text.count("# TODO(fsdp-migrate FSDP499)") == 3
+    _, again = migrate(after, PARTIAL)
+    assert again == after
+
+
+def test_what_another_way_leads_to_has_a_guard_of_its_own() -> None:
+    private = "torch.distributed.fsdp._runtime_utils"
+    other = (
+        f"\n    @classmethod\n    def more(cls, early):\n        if early:\n            {private}."
+    )
+    other += f"_unshard = hook\n        {private}._reshard = hook\n"
+    _, after = migrate({"wrapper.py": WRAPPER + other, "train.py": TRAIN}, PARTIAL)
+    assert after["wrapper.py"].count(STOPS) == 3
