@@ -224,6 +224,10 @@ class Roots:
         importers = self._importers[target]
         return any(module in self._programs(each) for each in importers)
 
+    def is_imported(self, module: Module) -> bool:
+        """Whether another module imports one, as far as is known."""
+        return any(other is not module for other in self._importers[module])
+
     def is_imported_bare(self, module: Module) -> bool:
         """Whether a module is imported by the name that it has in its own directory."""
         own = module.path.parent

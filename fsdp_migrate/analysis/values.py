@@ -11,6 +11,7 @@ from fsdp_migrate.analysis.module import Module
 
 UNCALLED = ", which nothing here calls"
 NOT_KNOWN = " is called on is not known"
+NOWHERE = " is not defined in these paths"
 SHORT = 4  # parts of a dotted name
 _HASH = "_hash"  # where a value keeps its own
 FunctionNode = ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda
@@ -93,6 +94,11 @@ class Unknown(Value):
     def is_never_given(self) -> bool:
         """Whether it is a parameter of a function that nothing in sight calls."""
         return self.why.endswith(UNCALLED)
+
+    @property
+    def is_nowhere(self) -> bool:
+        """Whether it is a name of a file of the project that does not have it."""
+        return self.why.endswith(NOWHERE)
 
     @property
     def said(self) -> str:

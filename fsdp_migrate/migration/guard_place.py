@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from fsdp_migrate.analysis.module import Module
 from fsdp_migrate.fsdp1.site import Site
 from fsdp_migrate.planning.edits import Code, code
-from fsdp_migrate.planning.model import Decision
 from fsdp_migrate.syntax.expressions import last_name
 
 IMMEDIATE = frozenset({"all", "any", "dict", "join", "list", "max", "min", "set", "sorted", "sum"})
@@ -157,19 +156,3 @@ def is_plain(node: ast.expr) -> bool:
         case ast.Call(keywords=[]):
             return last_name(node.func) in ASKING and all(map(is_plain, node.args))
     return False
-
-
-def check_import(site: Site, statement: ast.stmt, decision: Decision) -> None:
-    """Refuse what runs when the module is imported, unless that is what makes the model."""
-    table = site.module.table
-    around = [statement, *table.ancestors(statement)]
-    if any(isinstance(a, DEFINITIONS) for a in around[1:]):
-        return
-    if any(isinstance(a, ast.If) and "__name__" in ast.unparse(a.test) for a in around):
-        return
-    made_here = any(
-        c.module is site.module and table.scope_of(c.call).function() is None
-        for c in decision.models
-    )
-    if not made_here:
-        raise Nowhere("it runs when the module is imported")

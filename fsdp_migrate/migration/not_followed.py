@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import ast
 import re
-import sys
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
 from typing import NamedTuple
 
 from fsdp_migrate.analysis.module import Module
-from fsdp_migrate.analysis.values import Class, Display, External, Made, Unknown
+from fsdp_migrate.analysis.values import Class, Display, External, Made
 from fsdp_migrate.families.checkpoints import copied_models
 from fsdp_migrate.families.checkpoints.held_optimizers import is_given_optimizer
 from fsdp_migrate.families.checkpoints.holders import SAVING
@@ -40,7 +39,6 @@ from fsdp_migrate.families.parameters.parameter_owners import (
 )
 from fsdp_migrate.families.training_loop import swallowed_errors
 from fsdp_migrate.families.wrapping import own_names, sharded_parts, stored_models
-from fsdp_migrate.families.wrapping.module_values import LIBRARIES
 from fsdp_migrate.fsdp1 import api as fsdp1
 from fsdp_migrate.fsdp1 import (
     class_questions,
@@ -48,17 +46,12 @@ from fsdp_migrate.fsdp1 import (
     model_values,
     unfollowed,
 )
+from fsdp_migrate.migration import handed_out
 from fsdp_migrate.planning.context import Study
 from fsdp_migrate.planning.result import NotFollowed
 from fsdp_migrate.syntax.expressions import given_arguments, last_name
 
 STATES = frozenset({"state_dict", "load_state_dict"})
-# Packages of which rules know what their functions do with a model, or that do nothing with one.
-KNOWN = LIBRARIES | sys.stdlib_module_names
-KNOWN |= {"torch", "accelerate", "lightning", "pytorch_lightning", "deepspeed", "safetensors"}
-KNOWN |= {"comet_ml", "mlflow", "neptune", "tensorboard", "wandb"}
-# What FSDP1 had its own way for: states, averages of parameters, gradients.
-HANDLING = re.compile(r"save|load|state|checkpoint|ckpt|ema|average|clip|grad", re.I)
 # Packages of torch's whose functions take models, by the word that names them somewhere.
 TAKING_MODELS = {
     "torch.distributed.checkpoint.": "checkpoint",
@@ -142,7 +135,7 @@ def _unfollowed(module: Module, study: Study, ways: _Ways) -> Iterator[tuple[ast
         if not is_receiver or study.seen.settled_at(node, module) is None:
             yield node, why
     yield from _optimizers(module, study, ways.optimizers)
-    yield from _handed_out(module, study)
+    yield from handed_out.calls(module, study)
     yield from _parts(module, study)
 
 
@@ -239,7 +232,7 @@ def _given_elsewhere(node: ast.expr, module: Module, study: Study) -> str:
         return ""
     for value in study.values(node, module):
         callee = value.callee if isinstance(value, Made) else None
-        if not isinstance(callee, External) or not _is_outside(callee, study):
+        if not isinstance(callee, External) or not handed_out.is_outside(callee, study):
             continue
         if unfollowed.OTHER_OBJECTS.search(callee.name.rpartition(".")[2]):
             continue  # build_optimizer(model)
@@ -328,33 +321,6 @@ def _is_called_a_model(node: ast.expr, module: Module, study: Study) -> bool:
         or bool(unfollowed.made_of_model(node, module, study.tracer))
         or not isinstance(node, (ast.Attribute, ast.Call, ast.Subscript))
     )
-
-
-def _handed_out(module: Module, study: Study) -> Iterator[tuple[ast.expr, str]]:
-    """Calls of what nothing is known of that are given a model, to do what FSDP1 had its own way
-    for, as their names say."""
-    for call in module.table.calls:
-        name = last_name(call.func)
-        if not HANDLING.search(name) or not _is_out_of_sight(call.func, module, study):
-            continue
-        if any(study.traced(given, module) for given in given_arguments(call)):
-            yield call, f"what {name}() does with a model is not followed"
-
-
-def _is_out_of_sight(function: ast.expr, module: Module, study: Study) -> bool:
-    """Whether nothing is known of a function: it may be the project's own, in a file that is not
-    in the given paths, or in a package that is not there."""
-    values = study.values(function, module)
-    return bool(values) and all(
-        _is_outside(value, study) if isinstance(value, External) else isinstance(value, Unknown)
-        for value in values
-    )
-
-
-def _is_outside(value: External, study: Study) -> bool:
-    """Whether a function or class is of a package that is not there, and that no rule knows."""
-    root = value.name.partition(".")[0]
-    return root in study.project.packages or root not in KNOWN
 
 
 def _asked(module: Module, study: Study) -> Iterator[ast.expr]:

@@ -8,19 +8,20 @@ from __future__ import annotations
 
 import ast
 import textwrap
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import replace
 
 from fsdp_migrate.families.wrapping import vocabulary, wrap_contexts
 from fsdp_migrate.fsdp1.construct import Construct, ConstructKind
 from fsdp_migrate.fsdp1.site import Site
-from fsdp_migrate.migration import caught, guard_place, guard_tests
+from fsdp_migrate.migration import caught, guard_place, guard_tests, imported_guards
 from fsdp_migrate.planning.context import Study
 from fsdp_migrate.planning.edits import Code, Edit, Insert, Mark, code, join
 from fsdp_migrate.planning.model import Decision, Guard
 from fsdp_migrate.planning.outcome import Outcome
 from fsdp_migrate.planning.prose import sentences
 from fsdp_migrate.syntax import guards
+from fsdp_migrate.syntax.trees import block_of
 
 # What makes models: left, nothing of what is done to them may be migrated.
 MAKERS = frozenset(
@@ -43,10 +44,25 @@ def holds(decision: Decision) -> bool:
 
 
 def edits(decisions: Iterable[Decision]) -> Iterator[Edit]:
-    """What puts the guards of ``decisions`` in their places: one a place, with all markers."""
+    """What puts the guards of ``decisions`` in their places: one a place, with all markers.
+
+    None stands behind another that always stops: its marker alone does.
+    """
+    guards_here = [d.guard.edits for d in decisions if d.guard.stands]
+    stopping = {
+        edit.node
+        for guard in guards_here
+        for edit in guard
+        if isinstance(edit, Insert) and TEST not in edit.codes[0].parts
+    }
     placed: set[tuple[ast.stmt, str]] = set()
-    for decision in decisions:
-        for edit in decision.guard.edits if decision.guard.stands else ():
+    for guard in guards_here:
+        marks = [edit for edit in guard if isinstance(edit, Mark)]
+        inserted = (edit for edit in guard if isinstance(edit, Insert))
+        if marks and any(_is_behind(edit, stopping) for edit in inserted):
+            yield from marks
+            continue
+        for edit in guard:
             if isinstance(edit, Insert):
                 test = edit.codes[0].parts.get(TEST)
                 place = (edit.node, test.preview() if isinstance(test, Code) else "")
@@ -54,6 +70,19 @@ def edits(decisions: Iterable[Decision]) -> Iterator[Edit]:
                     continue
                 placed.add(place)
             yield edit
+
+
+def _is_behind(guard: Insert, stopping: Collection[ast.AST]) -> bool:
+    """Whether a guard stands below another in its block, or in a block that stands there."""
+    parents = guard.module.table.parents
+    node: ast.AST = guard.node
+    while not isinstance(node, (*guard_place.DEFINITIONS, ast.ClassDef, ast.Module)):
+        if isinstance(node, ast.stmt):
+            block = block_of(parents[node], node)
+            if any(above in stopping for above in block[: block.index(node)]):
+                return True
+        node = parents[node]
+    return False
 
 
 def _guarded(decision: Decision, nodes: set[ast.AST], study: Study) -> Decision:
@@ -65,7 +94,7 @@ def _guarded(decision: Decision, nodes: set[ast.AST], study: Study) -> Decision:
         if site.node in study.failures:
             raise guard_place.Nowhere("the rule failed")
         place = guard_place.find(site, nodes)
-        guard_place.check_import(site, place.statement, decision)
+        imported_guards.check(decision, place.statement, study)
         error = caught.stopping_error(site.module, place.statement, study)
     except guard_place.Nowhere as why:
         return replace(decision, guard=Guard(problem=str(why)))

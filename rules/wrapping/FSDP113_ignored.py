@@ -35,7 +35,14 @@ def decide(site: Site, study: Study) -> Decision:
         return study.dropped(site, RULE.code, "dropped, it was None")
     if _is_empty(value, site.module):
         return study.dropped(site, RULE.code, "dropped, it was empty")
-    if "ignored_params" in plan.everywhere:
+    other = _other(name, plan)
+    one_at_most = other is not None and (
+        _may_be_none(value, plan, study) or _may_be_none(other, plan, study)
+    )
+    if "ignored_params" not in plan.everywhere:
+        joined = other if one_at_most else None
+        _leave_out(value, name, joined, plan, site, study)
+    elif not one_at_most:
         return study.left(
             site,
             RULE.code,
@@ -43,10 +50,35 @@ def decide(site: Site, study: Study) -> Decision:
             "give one of them",
             final=True,
         )
-    listed = _listed(value, name, plan, study)
-    if name == "ignored_modules":
+    review = "" if frozen_modules.are_frozen(value, site.module, study) else REVIEW
+    return study.rewritten(site, RULE.code, "ignored_params", review=review)
+
+
+def _other(name: str, plan: ShardPlan) -> ast.expr | None:
+    """The other of both arguments, of which FSDP1 takes one that is not None."""
+    (other,) = {"ignored_modules", "ignored_states"} - {name}
+    given = plan.constructor.arguments.get(other)
+    is_none = isinstance(given, ast.Constant) and given.value is None
+    return None if given is None or is_none or _is_empty(given, plan.constructor.module) else given
+
+
+def _leave_out(
+    value: ast.expr,
+    name: str,
+    joined: ast.expr | None,
+    plan: ShardPlan,
+    site: Site,
+    study: Study,
+) -> None:
+    """Keep what is given, and what another argument may be given in its place, out of sharding."""
+    if joined is not None:
+        listed = code("{n}", n=plan.fresh("ignored_states"))
+        plan.setup.append(code("{n} = [*({v} or ()), *({o} or ())]", n=listed, v=value, o=joined))
+    else:
+        listed = _listed(value, name, plan, study)
+    if name == "ignored_modules" and joined is None:
         parameters = code("{{p for m in {n} for p in m.parameters()}}", n=listed)
-        modules: Code | None = code("{{m for x in {n} for m in x.modules()}}", n=listed)
+        modules = code("{{m for x in {n} for m in x.modules()}}", n=listed)
     else:
         nn = plan.proposal.module_name(site.module, "torch.nn", "nn", plan.constructor.reference)
         parameters = code(
@@ -59,19 +91,21 @@ def decide(site: Site, study: Study) -> Decision:
             n=listed,
             nn=nn,
         )
-    name = plan.fresh("ignored_params")
-    plan.setup.append(code("{n} = {p}", n=name, p=parameters))
-    plan.everywhere["ignored_params"] = code("{n}", n=name)
+    params = plan.fresh("ignored_params")
+    plan.setup.append(code("{n} = {p}", n=params, p=parameters))
+    plan.everywhere["ignored_params"] = code("{n}", n=params)
     plan.ignored = modules
-    review = "" if frozen_modules.are_frozen(value, site.module, study) else REVIEW
-    return study.rewritten(site, RULE.code, "ignored_params", review=review)
+
+
+def _may_be_none(value: ast.expr, plan: ShardPlan, study: Study) -> bool:
+    values = study.values(value, plan.constructor.module)
+    return any(isinstance(v, (Constant, Unknown)) for v in values)
 
 
 def _listed(value: ast.expr, name: str, plan: ShardPlan, study: Study) -> Code:
     """What is ignored, as something that can be gone over twice."""
     values = study.values(value, plan.constructor.module)
-    certain = not any(isinstance(v, (Constant, Unknown)) for v in values)
-    given = code("{v}" if certain else "{v} or ()", v=value)
+    given = code("{v} or ()" if _may_be_none(value, plan, study) else "{v}", v=value)
     has_name = access_path(value) is not None
     if has_name and values and all(map(_is_list_or_none, values)):
         return given

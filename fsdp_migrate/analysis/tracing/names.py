@@ -14,6 +14,7 @@ from fsdp_migrate.analysis.tracing.containers import Containers
 from fsdp_migrate.analysis.tracing.evaluator import Evaluator
 from fsdp_migrate.analysis.tracing.sequences import Sequences
 from fsdp_migrate.analysis.values import (
+    NOWHERE,
     Class,
     Constant,
     External,
@@ -191,7 +192,7 @@ class Names:
         outside = self.tracer.project.canonical(qualified, module)
         if outside:
             return [External(node, user, name=name) for name in sorted(outside)]
-        return [Unknown(node, user, why=f"{qualified} is not defined in these paths")]
+        return [Unknown(node, user, why=f"{qualified}{NOWHERE}")]
 
     def defined(
         self,

@@ -220,9 +220,21 @@ def sharded_classes(study: Study) -> set[ast.AST]:
         for constructor in study.constructors.values()
         if constructor.has_module
         for cls in model_contents.contents(constructor.wrapped, constructor.module, study).classes
+        if not _is_plain(cls, study)
         for base in study.tracer.lineage(cls)
         if not is_record(base, study)
     }
+
+
+def _is_plain(cls: Class, study: Study) -> bool:
+    """Whether a class is surely no module: all that it is derived from is the project's own. What a
+    module is derived from as well may be such a class."""
+    for each in study.tracer.lineage(cls):
+        for base in each.node.bases:
+            values = study.values(base, each.module)
+            if not values or not all(isinstance(value, Class) for value in values):
+                return False
+    return True
 
 
 def is_record(cls: Class, study: Study) -> bool:
