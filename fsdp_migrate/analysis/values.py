@@ -101,6 +101,11 @@ class Unknown(Value):
         return self.why.endswith(NOWHERE)
 
     @property
+    def is_never_made(self) -> bool:
+        """Whether it is a parameter of a constructor that nothing in sight calls."""
+        return self.why.endswith(f" is a parameter of __init__{UNCALLED}")
+
+    @property
     def said(self) -> str:
         return self.why
 

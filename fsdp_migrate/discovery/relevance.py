@@ -179,7 +179,7 @@ def _split(
     """Tell the files that may meet an FSDP model, or pass one on, from the library.
 
     A file that mentions FSDP is library if it neither reaches FSDP1 nor is joined by imports to a
-    file that does, nor does beside one what only FSDP1's models can do.
+    file that does, or to one that does beside it what only FSDP1's models can do.
     """
     others = [Path(file) for file in unmarked]
     contents = _Contents(code, others)
@@ -190,8 +190,10 @@ def _split(
         p
         for p in (*found.candidates, *others)
         if p.parent in beside and FSDP1S_METHODS.search(contents[p])
-    }
-    near = users | neighbours | handed
+    } - (users | neighbours)
+    near = users | neighbours
+    if handed:  # what builds on such a file may be handed a model as well
+        near |= imports.joined_to(handed)[0]
     if imports.by_hydra:
         above, below = imports.joined_to(
             _having_called(reaching, imports.by_hydra, contents, found)

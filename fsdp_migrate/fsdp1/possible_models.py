@@ -105,6 +105,7 @@ def _of(node: ast.expr, module: Module, tracer: Tracer, depth: int, known: _Know
     if (node, depth) not in known:
         values = sorted(tracer.evaluate(node, module), key=_place) if depth else []
         found = [v for v in values if not _is_none(v)]
+        found = [v for v in found if _is_of_others(v)] or found
         asked = (_why(v, node, tracer, depth, known) for v in found)
         reasons = list(takewhile(bool, asked))  # the first that is something else tells
         known[node, depth] = reasons[0] if reasons and len(reasons) == len(found) else ""
@@ -116,6 +117,12 @@ def _place(value: Value) -> tuple[object, ...]:
     line, column = getattr(value.node, "lineno", 0), getattr(value.node, "col_offset", 0)
     why = value.why if isinstance(value, Unknown) else ""
     return value.module.display, line, column, type(value).__name__, why
+
+
+def _is_of_others(value: Value) -> bool:
+    """Whether it is what those give who use the project: they make objects of a class that nothing
+    here makes any of. What others of the family are given tells nothing of them."""
+    return isinstance(value, Unknown) and value.is_never_made
 
 
 def _is_none(value: Value) -> bool:

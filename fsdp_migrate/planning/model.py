@@ -56,6 +56,8 @@ class KeywordDictionary:
     Of ``wrap`` in ``with enable_wrap(...)`` it has what the context is given and ``wrap`` does not
     give itself: its ``constructors`` are all that the context is for.
 
+    One that ``is_told`` stands in lines of a log as well, and stays for these.
+
     One that ``stays`` has no entries here: each constructor takes its arguments out of it, by
     expressions that are written nowhere yet (``taken_entries.py``). Where several do, one function
     shards the models of all, which is written at a ``place``, and ``imported`` behind statements of
@@ -69,6 +71,7 @@ class KeywordDictionary:
     constructors: frozenset[Constructor]
     is_partial: bool = False
     is_context: bool = False
+    is_told: bool = False
     stays: bool = False
     place: tuple[Module, ast.stmt] | None = None
     going: tuple[tuple[Entry, Module], ...] = ()

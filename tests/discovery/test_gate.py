@@ -109,6 +109,25 @@ def test_files_that_meet_an_fsdp_model_are_read_with_it(tmp_path: Path) -> None:
     assert found.seen == 7
 
 
+def test_files_that_build_on_one_beside_a_wrap_are_read(tmp_path: Path) -> None:
+    clips = "clip_grad_norm_(self.model.parameters(), 1.0)"
+    step = f"    def step(self):\n        torch.nn.utils.{clips}\n"
+    lay(
+        tmp_path,
+        {
+            "train/wrapping.py": USE,
+            "train/trainer.py": f"class Trainer:\n{step}",
+            "tuning/pairs.py": "from ..train.trainer import Trainer\n\n"
+            f"class Pairs(Trainer):\n{step}",
+            "tuning/plain.py": f"class Plain:\n{step}",
+            "tuning/names.py": "from ..train.trainer import Trainer\n\nNAMES = [Trainer]\n",
+        },
+    )
+    found = search.find([tmp_path])
+    assert {p.name for p in found.others} == {"trainer.py", "pairs.py", "names.py"}
+    assert {Path(p).name for p in found.library} == {"plain.py"}
+
+
 def test_files_that_hand_a_model_on_are_read(tmp_path: Path) -> None:
     lay(
         tmp_path,

@@ -30,7 +30,7 @@ OTHERWISE = {
         "    return", "    for name in cfg:\n        params[name] = cfg[name]\n    return"
     ),
     "a call that it is handed to": PLAIN.replace("    return", "    cfg.check(params)\n    return"),
-    "another reader": PLAIN.replace("    return", "    print(params)\n    return"),
+    "another reader": PLAIN.replace("    return", "    print(*params)\n    return"),
     "a second use": f"{PLAIN[:-1]}, cfg.other(**params)\n",
     "a second value": PLAIN.replace("    return", "    params = cfg.params or params\n    return"),
     "a copy of another": PLAIN.replace("dict(", "dict(cfg.defaults, "),
@@ -135,7 +135,7 @@ OF_ONE_BRANCH = {
     "the call in a branch": CHOSEN.replace(
         "    else:", "        net.head = FSDP(net.head, **params)\n    else:"
     ),
-    "a reader in one": CHOSEN.replace("    else:", "        print(params)\n    else:"),
+    "a reader in one": CHOSEN.replace("    else:", "        print(len(params))\n    else:"),
     "another change in one": CHOSEN.replace("    else:", "        params.pop('x', 0)\n    else:"),
 }
 OF_ONE_RETURN = {

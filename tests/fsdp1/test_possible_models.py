@@ -259,3 +259,46 @@ def test_what_no_other_method_tells_of_is_not_marked(load: str, more: str) -> No
     source = OTHER_METHOD.format(load=load, more=more)
     _, after = migrate({"model.py": MODEL, "states.py": source})
     assert "is given it" not in after["states.py"]
+
+
+TRAINERS = """\
+import torch
+from torch import nn
+
+
+class Trainer:
+    def __init__(self, net):
+        self.net = net.to("cpu")
+
+    def step(self):
+        torch.nn.utils.clip_grad_norm_(self.net.parameters(), 1.0)
+
+
+class Other(Trainer):
+    def __init__(self, policy, judge):
+        super().__init__(policy)
+        self.judge = judge
+
+
+def clip(net):
+    torch.nn.utils.clip_grad_norm_(net.parameters(), 1.0)
+
+
+def step(net):
+    clip(net)
+
+
+clip(nn.Linear(2, 2))
+Trainer(nn.Linear(2, 2)).step()
+"""
+
+
+@pytest.mark.parametrize(("made", "marks"), [("", 1), ("Other(nn.Linear(2, 2), None).step()\n", 0)])
+def test_what_users_of_a_class_give_it_may_be_a_model(made: str, marks: int) -> None:
+    """Nothing here makes the other trainer, so that others do."""
+    _, after = migrate({"model.py": MODEL, "trainers.py": TRAINERS + made})
+    assert after["trainers.py"].count("TODO(fsdp-migrate FSDP401)") == marks
+    if marks:
+        assert "policy is a parameter of __init__" in after["trainers.py"]
+        inside = after["trainers.py"].index("TODO(fsdp-migrate FSDP401)")
+        assert inside < after["trainers.py"].index("class Other")

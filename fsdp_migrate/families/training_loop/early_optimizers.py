@@ -14,6 +14,7 @@ from functools import cache
 
 from fsdp_migrate.analysis.flow import access_path
 from fsdp_migrate.analysis.module import Module
+from fsdp_migrate.analysis.tracing.compiled import COMPILING
 from fsdp_migrate.analysis.values import Class, External, Value
 from fsdp_migrate.families.training_loop import schedulers
 from fsdp_migrate.families.training_loop.applied_functions import MAP, asked_of_each
@@ -23,6 +24,7 @@ from fsdp_migrate.fsdp1.construct import Construct
 from fsdp_migrate.fsdp1.site import Site
 from fsdp_migrate.planning.context import Study
 from fsdp_migrate.planning.model import Constructor
+from fsdp_migrate.planning.shard_plan import IN_PLACE_METHODS
 from fsdp_migrate.syntax.expressions import given_arguments, last_name
 from fsdp_migrate.syntax.kinds import method_of, of_kind
 from fsdp_migrate.syntax.trees import block_of, walk
@@ -31,6 +33,7 @@ PARAMETER_METHODS = frozenset({"parameters", "named_parameters"})
 OPTIMIZER_NAME = re.compile(
     r"optim|adam|ademamix|sgd|adagrad|adafactor|lbfgs|rmsprop|rprop|lion|lamb|lars|muon", re.I
 )
+SAME_PARAMETERS = IN_PLACE_METHODS - {"requires_grad_"}  # which an optimizer may ask for
 LEAVING = (ast.Break, ast.Continue, ast.Return, ast.Yield, ast.YieldFrom)
 TELLING = frozenset({"debug", "id", "info", "isinstance", "len", "print", "repr", "str", "type"})
 OF_OPTIMIZERS = re.compile(r"(?:^|\.)optim(?!um\b)")  # optimum is a library about models
@@ -273,8 +276,39 @@ def _with_what_is_made(
             if not isinstance(node, ast.expr) or module.table.statement(node) in wraps:
                 continue
             for path in used.intersection(stored_paths(node)):
-                return Move(behind, f"{path} changes in between")
+                if not _stays(module.table.statement(node), path, moved, module, study):
+                    return Move(behind, f"{path} changes in between")
     return Move(behind, "", tuple(moved))
+
+
+def _stays(
+    store: ast.stmt, path: str, moved: Iterable[ast.stmt], module: Module, study: Study
+) -> bool:
+    """Whether an assignment to a model gives it back, moved or compiled, with the parameters that
+    it had. What asks for their names gets others of a compiled one."""
+    match store:
+        case ast.Assign(
+            targets=[target],
+            value=ast.Call(func=ast.Attribute(value=owner, attr=method)),
+        ) if access_path(target) == access_path(owner) == path and method in SAME_PARAMETERS:
+            return True
+        case ast.Assign(targets=[target], value=ast.Call(func=function, args=[given, *_])) if (
+            access_path(target) == access_path(given) == path
+        ):
+            compiles = bool(study.external(function, module) & COMPILING)
+            nodes = (node for each in moved for node in walk(each))
+            return compiles and not any(_may_ask_names(node, path) for node in nodes)
+    return False
+
+
+def _may_ask_names(node: ast.AST, path: str) -> bool:
+    """Whether a node asks for names of parameters, or gives the model to what may."""
+    match node:
+        case ast.Attribute(attr="named_parameters"):
+            return True
+        case ast.Call():
+            return any(access_path(given) == path for given in given_arguments(node))
+    return False
 
 
 def _made_of(

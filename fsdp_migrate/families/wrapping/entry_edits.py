@@ -37,7 +37,7 @@ def edit(
     """
     module, proposal = plan.constructor.module, plan.proposal
     staying = {entry.statement for entry in (*kept, *handed_over)}
-    if dictionary.function is not None or kept:
+    if dictionary.function is not None or kept or dictionary.is_told:
         staying.update(dictionary.statements)
     other = _made_in_else(dictionary, kept, setup, staying, plan)
     if other is not None:

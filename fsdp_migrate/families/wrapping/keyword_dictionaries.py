@@ -20,6 +20,7 @@ from fsdp_migrate.families.wrapping.written_dictionaries import (
     Unreadable,
     entries_at,
     entries_of,
+    is_told,
     items_of,
     made_by,
 )
@@ -213,6 +214,12 @@ def read(
             check_names(entry, scope, constructor)
     statements = tuple(statement for statement, _ in made)
     result = KeywordDictionary(name, statements, made[0][1], entries, frozenset(constructors))
+    uses = (
+        u
+        for u in module.table.names_by_id.named(name)
+        if module.table.within[u].lookup(name) is scope
+    )
+    result.is_told = any(is_told(use, module) for use in uses)
     if any(given != entries for given in views.values()):
         result.views = views
     return result

@@ -6,15 +6,22 @@ A dictionary may be made in several places, of which one runs, and changed where
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import replace
 
+from fsdp_migrate.analysis.flow import access_path
 from fsdp_migrate.analysis.module import Module
 from fsdp_migrate.fsdp1 import api as fsdp1
 from fsdp_migrate.planning.model import Entry
 from fsdp_migrate.syntax.kinds import of_kind
 from fsdp_migrate.syntax.scopes import Kind, Scope
 from fsdp_migrate.syntax.trees import FUNCTIONS, block_of
+
+# ``print``, ``rank0_print`` and ``logger.info``.
+SAYING = re.compile(
+    r"(?i)(?:^|[._])p?print(?![a-z])|log(?:s|ger|ging)?\.(?:debug|info|warning|log)$"
+)
 
 Made = tuple[ast.stmt, ast.Call | ast.Dict]  # a dictionary, and the statement that makes it
 
@@ -40,12 +47,24 @@ def entries_of(
     for use in module.table.names_by_id.named(name):
         parent = module.table.parents[use]
         is_meant = module.table.within[use].lookup(name) is scope
-        if is_meant and parent not in readers and parent not in own:
+        if is_meant and parent not in readers and parent not in own and not is_told(use, module):
             changed = next((s for s in reversed(own) if _is_behind(use, s, module)), None)
             into = for_all if changed is None else own[changed]
             into.extend(_changes(use, changed or _around([*own], module), module))
     yield from either(own.values())
     yield from for_all
+
+
+def is_told(use: ast.Name, module: Module) -> bool:
+    """Whether a line of a log tells of a whole dictionary, and does nothing else: it tells of what
+    the dictionary has then."""
+    said: ast.AST = use
+    while isinstance(parent := module.table.parents[said], (ast.FormattedValue, ast.JoinedStr)):
+        said = parent
+    match parent:
+        case ast.Call(func=function) if isinstance(module.table.parents[parent], ast.Expr):
+            return said in parent.args and SAYING.search(access_path(function) or "") is not None
+    return False
 
 
 def entries_at(call: ast.Call, entries: Iterable[Entry], module: Module) -> Iterator[Entry]:
