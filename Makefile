@@ -51,7 +51,7 @@ demo: $(ready)
 	@printf 'See what was compared: cd %s && fsdp-migrate verify train.py --before before --after after\n' $(demo)
 
 test: lint
-	$(bin)/python -m pytest -q -n $(WORKERS) -m "not mutants and not pairs and not attacks and not needs"
+	$(bin)/python -m pytest -q -n $(WORKERS) --dist loadscope -m "not mutants and not pairs and not attacks and not needs"
 
 lint: $(ready)
 	$(bin)/ruff check .

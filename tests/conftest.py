@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,6 +12,12 @@ import pytest
 from fsdp_migrate.rewriting import journal
 from fsdp_migrate.verify.launch.start import warm_server
 from fsdp_migrate.verify.launch.warm import WarmServer
+
+
+def pytest_collection_finish() -> None:
+    """Garbage is not looked for among thousands of tests that are there to the end."""
+    gc.freeze()
+    gc.set_threshold(20_000, 20, 20)
 
 
 @pytest.fixture(scope="session", autouse=True)

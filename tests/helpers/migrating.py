@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Mapping
+from functools import lru_cache
 from pathlib import Path
 
 from fsdp_migrate.migration import engine
@@ -33,6 +34,22 @@ def migrate(
     for path, new in result.changes.items():
         after[path.relative_to(ROOT).as_posix()] = new.decode()
     return result, after
+
+
+def migrate_once(
+    files: Mapping[str, str], options: Options | None = None
+) -> tuple[Result, dict[str, str]]:
+    """What :func:`migrate` answers, from the run that another test made of the same files. The
+    result is for all of them: to look at only."""
+    if options is not None:
+        return migrate(files, options)
+    result, after = _migrated_once(tuple(files.items()))
+    return result, dict(after)
+
+
+@lru_cache(maxsize=32)  # tests of the same files stand together
+def _migrated_once(files: tuple[tuple[str, str], ...]) -> tuple[Result, dict[str, str]]:
+    return migrate(dict(files))
 
 
 def rewritten(source: str, **files: str) -> str:

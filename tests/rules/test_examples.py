@@ -19,7 +19,7 @@ from tests.helpers import binding
 from tests.helpers.migrating import (
     REGISTRY,
     ROOT,
-    migrate,
+    migrate_once,
     outcomes,
     support_functions,
     unmarked,
@@ -53,7 +53,7 @@ def expected(example: Example) -> dict[str, str]:
 
 @every_example
 def test_becomes_what_the_page_says(rule: LoadedRule, example: Example) -> None:
-    result, after = migrate(sources(example))
+    result, after = migrate_once(sources(example))
     assert not result.problems
     assert without_support(after) == expected(example)
     assert worst(result) is example.outcome
@@ -62,7 +62,7 @@ def test_becomes_what_the_page_says(rule: LoadedRule, example: Example) -> None:
 
 @every_example
 def test_support_functions_are_the_stated_ones(rule: LoadedRule, example: Example) -> None:
-    _, after = migrate(sources(example))
+    _, after = migrate_once(sources(example))
     written = after.get("fsdp2_support.py", "")
     defined = set(re.findall(r"^(?:def|class) (\w+)", written, re.MULTILINE))
     assert set(example.support) == support_functions(after)
@@ -71,15 +71,15 @@ def test_support_functions_are_the_stated_ones(rule: LoadedRule, example: Exampl
 
 @every_example
 def test_a_second_run_changes_nothing(rule: LoadedRule, example: Example) -> None:
-    _, after = migrate(sources(example))
-    result, again = migrate(after)
+    _, after = migrate_once(sources(example))
+    result, again = migrate_once(after)
     assert not result.changes
     assert again == after
 
 
 @every_example
 def test_the_result_compiles_and_binds_every_name(rule: LoadedRule, example: Example) -> None:
-    _, after = migrate(sources(example))
+    _, after = migrate_once(sources(example))
     for path, text in after.items():
         compile(text, path, "exec")
     assert binding.complaints(sources(example), after) == []
@@ -88,7 +88,7 @@ def test_the_result_compiles_and_binds_every_name(rule: LoadedRule, example: Exa
 @every_example
 def test_line_endings_are_kept(rule: LoadedRule, example: Example) -> None:
     crlf = {p: t.replace("\n", "\r\n") for p, t in sources(example).items()}
-    _, after = migrate(crlf)
+    _, after = migrate_once(crlf)
     wanted = {p: t.replace("\n", "\r\n") for p, t in expected(example).items()}
     assert without_support(after) == wanted
 
@@ -101,7 +101,7 @@ def tabbed(text: str) -> str:
 def test_tabs_are_kept(rule: LoadedRule, example: Example) -> None:
     if not re.search(r":\n {4}", example.before):
         return  # nothing in it says how the file indents
-    _, after = migrate({p: tabbed(t) for p, t in sources(example).items()})
+    _, after = migrate_once({p: tabbed(t) for p, t in sources(example).items()})
     assert without_support(after) == {p: tabbed(t) for p, t in expected(example).items()}
 
 
@@ -116,7 +116,7 @@ def test_deeper_nesting_changes_only_the_indent(rule: LoadedRule, example: Examp
     if defined & support_library.definitions().keys():
         return  # nothing stands above the first definition where there is none at the top
     files = sources(example) | {"example.py": nested(example.before)}
-    _, after = migrate(files, Options(line_length=104))
+    _, after = migrate_once(files, Options(line_length=104))
     wanted = expected(example) | {"example.py": nested(example.after)}
     assert {p: t for p, t in without_support(after).items() if p == "example.py"} == {
         "example.py": wanted["example.py"]
@@ -132,7 +132,7 @@ def test_the_class_under_its_own_name(rule: LoadedRule, example: Example) -> Non
         return
     plain = re.sub(r"\bFSDP\b", "FullyShardedDataParallel", example.before)
     plain = plain.replace("FullyShardedDataParallel as FullyShardedDataParallel", ALIASED[:24])
-    _, after = migrate(sources(example) | {"example.py": plain})
+    _, after = migrate_once(sources(example) | {"example.py": plain})
     assert without_support(after) == expected(example)
 
 
@@ -161,18 +161,18 @@ def test_other_spellings_end_alike(
         return
     head, _, tail = example.before.partition(line)
     source = head + statement + "\n" + re.sub(r'\bFSDP\b(?!" in )', reference, tail)
-    plain, _ = migrate(sources(example))
-    result, after = migrate(sources(example) | {"example.py": source})
+    plain, _ = migrate_once(sources(example))
+    result, after = migrate_once(sources(example) | {"example.py": source})
     assert not result.problems
     assert outcomes(result) == outcomes(plain)
     compile(after["example.py"], "example.py", "exec")
     assert "FullyShardedDataParallel" not in after["example.py"]
-    assert not migrate(after)[0].changes
+    assert not migrate_once(after)[0].changes
 
 
 @every_keep
 def test_comes_back_byte_for_byte(rule: LoadedRule, keep: Keep) -> None:
-    result, after = migrate({"example.py": keep.source})
+    result, after = migrate_once({"example.py": keep.source})
     assert set(after) == {"example.py"}
     if keep.left:
         assert result.decisions
@@ -181,7 +181,7 @@ def test_comes_back_byte_for_byte(rule: LoadedRule, keep: Keep) -> None:
         harmless = {"FSDP100"}  # an import that nothing uses
         marked = {d.code for d in result.decisions} - harmless
         assert bool(marked) == ("# TODO(fsdp-migrate FSDP" in after["example.py"])
-        assert not migrate(after)[0].changes, "the marker must not be added twice"
+        assert not migrate_once(after)[0].changes, "the marker must not be added twice"
     else:
         assert not result.decisions
         assert not result.changes
@@ -191,7 +191,7 @@ def test_the_dry_run_of_all_examples_is_a_patch_git_applies(tmp_path: Path) -> N
     before: dict[Path, bytes] = {}
     after: dict[Path, bytes] = {}
     for index, (_, example) in enumerate(EXAMPLES):
-        result, _ = migrate(sources(example))
+        result, _ = migrate_once(sources(example))
         place = ROOT / f"example {index}"
         for path, text in sources(example).items():
             before[place / path] = text.encode()

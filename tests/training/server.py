@@ -7,6 +7,7 @@ on standard input, one answer one line of JSON on standard output; see :mod:`.pr
 from __future__ import annotations
 
 import faulthandler
+import gc
 import importlib
 import json
 import os
@@ -118,9 +119,20 @@ def serve() -> None:
     import torch._dynamo
     import torch.distributed.checkpoint.state_dict
     import torch.distributed.fsdp
+    import torch.distributed.fsdp.sharded_grad_scaler
     import torch.distributed.tensor
+    import torch.utils.serialization
+
+    # What nearly every rank would import.
+    import fsdp_migrate.verify.capture.cpu_patches  # noqa: F401
+    import tests.training.fsdp1
+    import tests.training.observe  # noqa: F401
 
     torch.set_num_threads(1)
+    # The objects made so far are nobody's model: ranks need not look through them, nor copy the
+    # memory in which that would be noted.
+    gc.collect()
+    gc.freeze()
     for line in requests:
         answers.write(json.dumps(perform(json.loads(line))) + "\n")
         answers.flush()
