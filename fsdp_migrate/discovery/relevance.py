@@ -42,8 +42,11 @@ STRATEGIES = (b"lightning", b"FSDPStrategy")
 RUNNERS = re.compile(rb"\b(?:Trainer|Fabric)\(")
 TRAINER = (b"composer", b"Trainer(")  # of composer's
 SETTINGS = re.compile(rb"\b(?:parallelism_config|fsdp_config)\b")  # that it is given
-HANDED_ON = re.compile(  # settings of accelerate's, in a text of a program
+HANDED_ON = re.compile(  # settings of accelerate's or transformers', in texts and mappings
     rb"[\"']FSDP_[A-Z]|[\"']ACCELERATE_USE_FSDP[\"']|--use_fsdp\b|--fsdp_sharding_strategy\b"
+    rb"|FSDP_(?:SHARDING_STRATEGY|AUTO_WRAP_POLICY|STATE_DICT_TYPE|USE_ORIG_PARAMS)[ \t]*="
+    rb"|distributed_type[\"']?\s*[:=]\s*[\"']?[\w.]*FSDP\b"
+    rb"|fsdp[\"']?\]?\s*[:=]\s*[\[(]?\s*[\"'](?:full_shard|shard_grad_op|no_shard|hybrid_shard)"
 )
 PLUGIN = b"FullyShardedDataParallelPlugin"  # of accelerate's
 GUARD = re.compile(rb"[\"']fsdp-migrate FSDP")  # what is left to be migrated

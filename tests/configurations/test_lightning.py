@@ -314,3 +314,43 @@ def test_a_trainer_with_the_name_of_a_strategy_is_left() -> None:
 )
 def test_other_trainers_are_no_sites(source: str) -> None:
     assert not write_one(source, "config.yaml", None).found
+
+
+HYDRA = {
+    "a trainer": (
+        "trainer:\n  _target_: lightning.Trainer\n  devices: 4\n  strategy:\n"
+        "    _target_: lightning.pytorch.strategies.fsdp.FSDPStrategy\n"
+        "    state_dict_type: sharded\n    mixed_precision:\n"
+        "      _target_: torch.distributed.fsdp.MixedPrecision\n",
+        ("_target_: lightning.pytorch.strategies.ModelParallelStrategy with", "mp_policy"),
+    ),
+    "a group": (
+        "_target_: pytorch_lightning.strategies.FSDPStrategy\nauto_wrap_policy:\n  - x.Block\n",
+        ("_target_: pytorch_lightning.strategies.ModelParallelStrategy", "auto_wrap_policy"),
+    ),
+    "a policy that is made of others": (
+        "_target_: lightning.pytorch.strategies.FSDPStrategy\nauto_wrap_policy:\n"
+        "  _target_: functools.partial\nactivation_checkpointing_policy: [x.Block]\n",
+        ("the classes in auto_wrap_policy", "apply_activation_checkpointing"),
+    ),
+    "Fabric": (
+        "strategy:\n  _target_: lightning.fabric.strategies.FSDPStrategy\n  cpu_offload: true\n",
+        ("parallelize_fn", "offload_policy=CPUOffloadPolicy()", "checkpoint: True"),
+    ),
+    "offloading that is made of others": (
+        "strategy:\n  _target_: lightning.pytorch.strategies.FSDPStrategy\n  cpu_offload:\n"
+        "    _target_: torch.distributed.fsdp.CPUOffload\n",
+        ("do without it",),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", HYDRA)
+def test_files_of_hydra_are_left_with_what_to_write_in_its_form(name: str) -> None:
+    source, said = HYDRA[name]
+    found = write_one(source, "config.yaml", None)
+    (setting,) = found.found
+    assert (setting.code, setting.outcome) == ("FSDP530", Outcome.LEFT)
+    assert all(text in setting.help for text in said), setting
+    assert "init_args" not in setting.help
+    assert unmarked(found.text) == source
