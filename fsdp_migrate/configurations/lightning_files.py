@@ -8,10 +8,10 @@ from fsdp_migrate.configurations.entries import Entries
 from fsdp_migrate.configurations.formats.tree import Mapping, Scalar
 from fsdp_migrate.configurations.settings import Setting
 
-OF_TRAINER = {
+OF_TRAINER = frozenset({
     "accelerator", "devices", "max_epochs", "max_steps", "num_nodes", "limit_val_batches",
     "accumulate_grad_batches", "log_every_n_steps", "val_check_interval", "check_val_every_n_epoch",
-}  # fmt: skip
+})  # fmt: skip
 _CLASS = re.compile(
     r"(?:(?:lightning\.(?:pytorch|fabric)|pytorch_lightning|lightning_fabric)(?:\.\w+)*\.)?"
     r"FSDPStrategy"

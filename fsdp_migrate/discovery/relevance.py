@@ -39,6 +39,7 @@ ARGUMENTS = (b"TrainingArguments", b"fsdp")  # of transformers
 OF_TRL = (b"trl", b"Config(", b"fsdp")
 STRATEGY = (b"lightning", b"fsdp")  # that Lightning is given by its name
 STRATEGIES = (b"lightning", b"FSDPStrategy")
+OLD_STRATEGIES = (b"lightning", b"DDPFullySharded")
 RUNNERS = re.compile(rb"\b(?:Trainer|Fabric)\(")
 TRAINER = (b"composer", b"Trainer(")  # of composer's
 SETTINGS = re.compile(rb"\b(?:parallelism_config|fsdp_config)\b")  # that it is given
@@ -149,7 +150,7 @@ def _reaches(data: bytes) -> bool:
     guarded = GUARD.search(data) is not None or PLUGIN in data
     guarded = guarded or all(word in data for word in ARGUMENTS)
     guarded = guarded or all(word in data for word in OF_TRL)
-    guarded = guarded or all(word in data for word in STRATEGIES)
+    guarded = guarded or any(all(w in data for w in each) for each in (STRATEGIES, OLD_STRATEGIES))
     guarded = guarded or (all(word in data for word in STRATEGY) and bool(RUNNERS.search(data)))
     guarded = guarded or (all(word in data for word in TRAINER) and bool(SETTINGS.search(data)))
     guarded = guarded or HANDED_ON.search(data) is not None
