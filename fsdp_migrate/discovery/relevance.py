@@ -46,6 +46,7 @@ SETTINGS = re.compile(rb"\b(?:parallelism_config|fsdp_config)\b")  # that it is 
 HANDED_ON = re.compile(  # settings of accelerate's or transformers', in texts and mappings
     rb"[\"']FSDP_[A-Z]|[\"']ACCELERATE_USE_FSDP[\"']|--use_fsdp\b|--fsdp_sharding_strategy\b"
     rb"|FSDP_(?:SHARDING_STRATEGY|AUTO_WRAP_POLICY|STATE_DICT_TYPE|USE_ORIG_PARAMS)[ \t]*="
+    rb"|\w\.strategy=[\"']?fsdp\b"  # verl's
     rb"|distributed_type[\"']?\s*[:=]\s*[\"']?[\w.]*FSDP\b"
     rb"|fsdp[\"']?\]?\s*[:=]\s*[\[(]?\s*[\"'](?:full_shard|shard_grad_op|no_shard|hybrid_shard)"
 )

@@ -206,3 +206,32 @@ def test_a_release_without_version_2_is_told_of_mappings_too(tmp_path: Path) -> 
         check=False,
     )
     assert "transformers before 5.0" in done.stdout
+
+
+VERL = "import subprocess\n\nsubprocess.run({})\n"
+OVERRIDES = [
+    VERL.format(
+        '["python", "-m", "verl.trainer.main_ppo", "actor_rollout_ref.actor.strategy=fsdp"]'
+    ),
+    VERL.format('"python -m verl.trainer.main_ppo critic.strategy=fsdp trainer.n=1", shell=True'),
+    VERL.format("""'python -m verl.trainer.main_ppo critic.strategy="fsdp"', shell=True"""),
+]
+OTHERS = [
+    VERL.format('["python", "-m", "verl.trainer.main_ppo", "critic.strategy=fsdp2"]'),
+    VERL.format('["python", "-m", "verl.trainer.main_ppo", "critic.strategy=megatron"]'),
+    VERL.format('["python", "-m", "train", "critic.strategy=fsdp"]'),
+]
+
+
+@pytest.mark.parametrize("source", OVERRIDES)
+def test_overrides_that_verl_is_handed_are_left_with_what_to_write(source: str) -> None:
+    result, after = migrate({"train.py": source})
+    [decision] = result.decisions
+    assert (decision.code, decision.outcome) == ("FSDP550", Outcome.LEFT)
+    assert "strategy=fsdp2" in decision.help
+    assert unmarked(str(after["train.py"])) == source
+
+
+@pytest.mark.parametrize("source", OTHERS)
+def test_other_overrides_stay(source: str) -> None:
+    assert not migrate({"train.py": source})[0].decisions
