@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ast
 import re
+from itertools import pairwise
 from pathlib import Path
 
 from fsdp_migrate.analysis.module import Module
@@ -22,6 +23,9 @@ from fsdp_migrate.planning.context import Study
 KIND, SECTION = "distributed_type", "fsdp_config"
 PRECISIONS = ("bf16", "fp16")
 BESIDE = ("num_machines", "num_processes", "mixed_precision")
+OF_COMMAND = re.compile(
+    r"--fsdp[ =]+[\"']?((?:full_shard|shard_grad_op|no_shard|hybrid_shard)[\w ]*)"
+)
 OF_TEXT = re.compile(r"(?m)^[ \t]*distributed_type:[ \t]*[\"']?FSDP\b")
 
 
@@ -94,11 +98,12 @@ def _text(node: ast.AST) -> str:
 
 
 def of_transformers(node: ast.AST, module: Module, study: Study) -> dict[str, Setting]:
-    """The settings of a mapping, or of an assignment to ``x.fsdp`` or ``x["fsdp"]``."""
+    """The settings of a mapping, of an assignment to ``x.fsdp`` or ``x["fsdp"]``, or of words for
+    a command line."""
     given = pairs(node)
     if isinstance(node, ast.Assign) and _name(node.targets[0]) == "fsdp":
         given = {"fsdp": node.value}
-    fsdp = given.get("fsdp")
+    fsdp = given.get("fsdp") or _named(node)
     if fsdp is None:
         return {}
     found = setting("fsdp", fsdp, module, study)
@@ -109,6 +114,17 @@ def of_transformers(node: ast.AST, module: Module, study: Study) -> dict[str, Se
     beside = {name: given[name] for name in PRECISIONS if name in given}
     values = (beside | inner).items()
     return {"fsdp": found, **{name: setting(name, v, module, study) for name, v in values}}
+
+
+def _named(node: ast.AST) -> ast.expr | None:
+    """What follows the word for it: in ``setattr(x, "fsdp", v)``, or among words of a command."""
+    words = node.args if isinstance(node, ast.Call) else []
+    words = node.elts if isinstance(node, ast.List | ast.Tuple) else words
+    for word, following in pairwise(words):
+        if isinstance(word, ast.Constant) and word.value in {"fsdp", "--fsdp"}:
+            return following
+    text = OF_COMMAND.search(_text(node))
+    return ast.Constant(text[1]) if text is not None else None
 
 
 def _name(target: ast.expr) -> str:

@@ -52,7 +52,7 @@ def settings(module: Module, study: Study) -> list[Found]:
     first: ast.expr | None = None
     looked_at: set[ast.AST] = set()  # what is said of them, or is inside of what was read
     for node in walk(module.source.tree):
-        if isinstance(node, ast.Expr):
+        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant | ast.JoinedStr):
             looked_at.add(node.value)  # a text about it
         elif isinstance(node, ast.JoinedStr):
             looked_at.update(node.values)

@@ -14,6 +14,7 @@ from importlib import import_module
 
 from fsdp_migrate.configurations.block import Block, said
 from fsdp_migrate.configurations.formats.text import Edit, Refused
+from fsdp_migrate.configurations.secrets import masked_line
 from fsdp_migrate.configurations.settings import Change, Migrate, Setting
 from fsdp_migrate.planning.outcome import Outcome
 from fsdp_migrate.syntax.suppressions import Ignore
@@ -131,7 +132,8 @@ def _changes(
     found: dict[tuple[Block, str, str], Change] = {}
     conflict = ""
     for run in group.runs:
-        for change in migrate(run.code)(run.settings()):
+        for made in migrate(run.code)(run.settings()):
+            change = replace(made, message=masked_line(made.message), help=masked_line(made.help))
             block = run.holder(change.old)
             if block.is_fixed and change.outcome is Outcome.REWRITTEN:
                 continue

@@ -33,6 +33,8 @@ _OF_POETRY = r"""(?m)^%s[ \t]*=[ \t]*(?:\{.*?version[ \t]*=[ \t]*)?["']([\^~<>=!
 _BOUND = r"""(?im)(?:^[ \t]*|["'])%s[ \t]*(?:\[[\w, .-]*\])?[ \t]*\(?([<>=!~][^"'#;\n()]*)"""
 _BOUND_IN_COMMAND = r"""(?i)(?<![\w.-])%s(?:\[[\w, .-]*\])?([<>=!~][^"'#;\s]*)"""
 _CLAUSE = re.compile(r"\s*(<=|<|~=|==|\^|~)\s*v?(\d{1,4}(?:\.\d{1,4})*)(\.\*)?\s*")
+_IN_LOCK = r"""(?m)^name = ["']%s["']\r?\nversion = ["'](\d{1,4}(?:\.\d{1,4})+)["']"""
+LOCKS = ("uv.lock", "poetry.lock", "pdm.lock")
 ANY = 9_999  # the part of a release that may be any
 
 
@@ -101,6 +103,10 @@ def _pins(name: str, directory: Path, top: Path) -> frozenset[Release]:
     in_command = re.compile(_IN_COMMAND % re.escape(name))
     for command in _commands(directory, top):
         found += [each[1] for each in in_command.finditer(command)]
+    if not found:  # what people write says nothing: a lock does
+        in_lock = re.compile(_IN_LOCK % re.escape(name))
+        for lock in LOCKS:
+            found += [each[1] for each in in_lock.finditer(_text(directory / lock, top))]
     return frozenset(tuple(map(int, each.split("."))) for each in found)
 
 

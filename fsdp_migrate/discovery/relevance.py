@@ -48,7 +48,8 @@ HANDED_ON = re.compile(  # settings of accelerate's or transformers', in texts a
     rb"|FSDP_(?:SHARDING_STRATEGY|AUTO_WRAP_POLICY|STATE_DICT_TYPE|USE_ORIG_PARAMS)[ \t]*="
     rb"|\w\.strategy=[\"']?fsdp\b"  # verl's
     rb"|distributed_type[\"']?\s*[:=]\s*[\"']?[\w.]*FSDP\b"
-    rb"|fsdp[\"']?\]?\s*[:=]\s*[\[(]?\s*[\"'](?:full_shard|shard_grad_op|no_shard|hybrid_shard)"
+    rb"|fsdp(?:[\"']?\]?\s*[:=,]\s*[\[(]?\s*[\"']|[ =]+\\?[\"']?)"
+    rb"(?:full_shard|shard_grad_op|no_shard|hybrid_shard)"
 )
 PLUGIN = b"FullyShardedDataParallelPlugin"  # of accelerate's
 GUARD = re.compile(rb"[\"']fsdp-migrate FSDP")  # what is left to be migrated

@@ -40,6 +40,8 @@ IN_FILE = (
     "strategy as reshard_after_forward"
 )
 OF_CLASS = "it is a default of a subclass, which command lines and files may override"
+LIBRARIES = ("transformers", "trl", "--fsdp")
+HOLDING = (ast.Dict, ast.Call, ast.Assign, ast.List, ast.Tuple, ast.Constant, ast.JoinedStr)
 MADE = "transformers is given it elsewhere, and trains FSDP1 unless the version stands there"
 BY_HAND = "write fsdp and fsdp_config out in the call, and run again"
 
@@ -66,8 +68,13 @@ def _handed(module: Module, study: Study) -> dict[ast.expr, dict[str, Setting]]:
     if is_library or not module.mentions("fsdp") or not study.cache(_is_used):
         return {}
     found: dict[ast.expr, dict[str, Setting]] = {}
+    texts: set[ast.AST] = set()
     for node in walk(module.source.tree):
-        if not isinstance(node, ast.Dict | ast.Call | ast.Assign):
+        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant | ast.JoinedStr):
+            texts.add(node.value)  # a text about it
+        elif isinstance(node, ast.JoinedStr):
+            texts.update(node.values)
+        if not isinstance(node, HOLDING) or node in texts:
             continue
         settings = handed_mappings.of_transformers(node, module, study)
         if not settings or not transformers.migrate(settings):
@@ -78,7 +85,7 @@ def _handed(module: Module, study: Study) -> dict[ast.expr, dict[str, Setting]]:
 
 
 def _is_used(study: Study) -> bool:
-    return any(module.mentions(*handed_on.READERS) for module in study.project.modules)
+    return any(module.mentions(*LIBRARIES) for module in study.project.modules)
 
 
 RULE = Rule(

@@ -158,6 +158,20 @@ IN_MAPPINGS = {
     "an update": (f"{ARGUMENTS}given.update(fsdp='full_shard')\n", "reshard_after_forward: true"),
     "an entry": (f"{ARGUMENTS}given['fsdp'] = 'full_shard'\n", "reshard_after_forward: true"),
     "an attribute": (f"{ARGUMENTS}args.fsdp = 'full_shard'\n", "reshard_after_forward: true"),
+    "a default of a mapping": (
+        f"{ARGUMENTS}given.setdefault('fsdp', 'full_shard auto_wrap')\n",
+        "reshard_after_forward: true",
+    ),
+    "setattr": (f"{ARGUMENTS}setattr(args, 'fsdp', 'shard_grad_op')\n", "forward: false"),
+    "words of a command": (
+        "import subprocess\n\n"
+        "subprocess.run(['torchrun', 'train.py', '--fsdp', 'full_shard auto_wrap'])\n",
+        "reshard_after_forward: true",
+    ),
+    "a command as one text": (
+        "import os\n\nos.system(f\"torchrun {name} --fsdp 'shard_grad_op auto_wrap' --bf16\")\n",
+        "reshard_after_forward: false",
+    ),
     "a subclass of the project's own": (
         f"{ARGUMENTS}args = MyArguments(fsdp='hybrid_shard auto_wrap')\n",
         "HYBRID_SHARD",
@@ -185,6 +199,8 @@ def test_arguments_that_are_made_elsewhere_are_left_with_what_to_write(name: str
         f"{ARGUMENTS}CONFIG = {{'fsdp': 'zero3'}}\n",
         f"{ARGUMENTS}CONFIG = {{'fsdp': True}}\n",
         f"{ARGUMENTS}args.fsdp = None\n",
+        f'{ARGUMENTS}"""Start it with --fsdp full_shard."""\n',
+        f"{ARGUMENTS}parser.add_argument('--fsdp', help='as full_shard')\n",
         "CONFIG = {'fsdp': 'full_shard auto_wrap'}\n",  # nothing here reads transformers'
     ],
 )

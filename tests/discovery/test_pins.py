@@ -23,6 +23,8 @@ PINNED = {
     "a.ipynb": json.dumps({"cells": [{"source": [f"!{INSTALL}\n", "import torch"]}]}, indent=1),
     "b.ipynb": json.dumps({"cells": [CELL]}, indent=1),
 }
+LOCK = '[[package]]\nname = "accelerate"\nversion = "0.24.1"\n\n[[package]]\nname = "x"\n'
+PINNED |= dict.fromkeys(pins.LOCKS, LOCK)
 SAYS_NOTHING = {
     "install.sh": "# pip install accelerate==0.24.1\npip install accelerate>=0.24.1\n",
     "run.sh": "echo accelerate==0.24.1\n",
@@ -93,3 +95,8 @@ def test_an_upper_bound_says_what_the_release_is_at_most(
 def test_what_is_no_upper_bound_says_nothing(tmp_path: Path, text: str) -> None:
     path = lay(tmp_path, {"requirements.txt": text})
     assert not pins.at_most("accelerate", path, tmp_path)
+
+
+def test_a_lock_counts_where_people_pin_nothing(tmp_path: Path) -> None:
+    path = lay(tmp_path, {"uv.lock": LOCK, "requirements.txt": "accelerate==1.4.0\n"})
+    assert pins.pinned("accelerate", path, tmp_path) == {(1, 4, 0)}
