@@ -129,7 +129,7 @@ def _words(node: ast.AST, module: Module, study: Study) -> dict[str, Setting]:
         except ValueError:
             return {}
     parsed = isinstance(node, ast.List) and module.mentions(PARSER)
-    if not parsed and not {"launch", "accelerate.commands.launch"} & {*words}:
+    if not words or (not parsed and not {"launch", "accelerate.commands.launch"} & {*words}):
         return {}
     found: dict[str, Setting] = {}
     for word, following in zip(words, [*words[1:], None], strict=True):

@@ -14,7 +14,8 @@ from fsdp_migrate.syntax.expressions import last_name
 NAMES = ("prepare", "prepare_model")
 OPTIMIZER = re.compile(r"optim|(?:^|_)opt(?:$|_)")
 BESIDE = re.compile("load|data|sched|tokenizer|scaler|iter")
-LIBRARIES = frozenset({"accelerate", "transformers", "trl", "diffusers", "peft"})
+ASIDE = frozenset({"accelerate", "transformers", "trl", "diffusers", "peft", "tests", "test"})
+"""Directories of libraries, and of tests, which train nothing that settings are for."""
 
 
 def is_part(call: ast.Call) -> bool:
@@ -37,7 +38,8 @@ def apart(
 ) -> Setting | None:
     """The first such call of the programs beside some settings."""
     for path, data in read():
-        if b".prepare" not in data or b"ccelerator" not in data or LIBRARIES & {*path.parts}:
+        shown = display(path)
+        if b".prepare" not in data or b"ccelerator" not in data or ASIDE & {*Path(shown).parts}:
             continue
         try:
             tree = ast.parse(data)
@@ -49,7 +51,7 @@ def apart(
             if not isinstance(func, ast.Attribute) or func.attr not in NAMES:
                 continue
             if last_name(func.value) in own and isinstance(node, ast.Call) and is_part(node):
-                return Setting(PREPARED, f"{ast.unparse(func)}() at {display(path)}:{node.lineno}")
+                return Setting(PREPARED, f"{ast.unparse(func)}() at {shown}:{node.lineno}")
     return None
 
 

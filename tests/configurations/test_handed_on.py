@@ -103,6 +103,10 @@ KEPT = {
     ),
     "flags of version 2": LIST.format('"--use_fsdp", "--fsdp_version", "2"'),
     "a launcher without FSDP": LIST.format('"--multi_gpu"'),
+    "a parser without words": (
+        "from accelerate.commands.launch import launch_command_parser\n\n"
+        "args = launch_command_parser().parse_args([])\n# --use_fsdp\n"
+    ),
     "words of something else": 'flags = ["--use_fsdp", "--fsdp_sharding_strategy", "FULL_SHARD"]\n',
     "variables that are read": 'import os\n\nx = os.environ["FSDP_SHARDING_STRATEGY"]\n',
     "variables that nothing of accelerate's may read": SET.format('"FULL_SHARD"').replace(

@@ -66,6 +66,7 @@ def test_the_version_is_for_review_with_the_place() -> None:
         (f"{PROGRAM}model, optimizer = a.prepare(model, optimizer)\n", "train.py"),
         ("model = pipeline.prepare(model)  # of no Accelerator\n", "train.py"),
         (f"{PROGRAM}model = a.prepare(model)\n", "trl/trainer.py"),
+        (f"{PROGRAM}model = a.prepare(model)\n", "tests/test_it.py"),
         (f"{PROGRAM}model = a.prepare(model\n", "train.py"),
     ],
 )
