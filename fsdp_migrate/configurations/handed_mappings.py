@@ -16,7 +16,7 @@ from fsdp_migrate.configurations import recognise
 from fsdp_migrate.configurations.block import File
 from fsdp_migrate.configurations.formats import yaml
 from fsdp_migrate.configurations.formats.text import Text
-from fsdp_migrate.configurations.known_keys import OPTIONS
+from fsdp_migrate.configurations.known_keys import BESIDE_AXOLOTL, OPTIONS
 from fsdp_migrate.configurations.settings import Setting
 from fsdp_migrate.planning.context import Study
 
@@ -104,7 +104,7 @@ def of_transformers(node: ast.AST, module: Module, study: Study) -> dict[str, Se
     if isinstance(node, ast.Assign) and _name(node.targets[0]) == "fsdp":
         given = {"fsdp": node.value}
     fsdp = given.get("fsdp") or _named(node)
-    if fsdp is None:
+    if fsdp is None or len(BESIDE_AXOLOTL & {*given}) > 1:  # axolotl's, which has other keys
         return {}
     found = setting("fsdp", fsdp, module, study)
     listed = found.value if isinstance(found.value, tuple) else str(found.value or "").split()

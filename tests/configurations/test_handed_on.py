@@ -203,6 +203,7 @@ def test_arguments_that_are_made_elsewhere_are_left_with_what_to_write(name: str
         f"{ARGUMENTS}CONFIG = {{'fsdp': 'zero3'}}\n",
         f"{ARGUMENTS}CONFIG = {{'fsdp': True}}\n",
         f"{ARGUMENTS}args.fsdp = None\n",
+        f"{ARGUMENTS}c = {{'base_model': 'x', 'sequence_len': 8, 'fsdp': 'full_shard'}}\n",
         f'{ARGUMENTS}"""Start it with --fsdp full_shard."""\n',
         f"{ARGUMENTS}parser.add_argument('--fsdp', help='as full_shard')\n",
         "CONFIG = {'fsdp': 'full_shard auto_wrap'}\n",  # nothing here reads transformers'
