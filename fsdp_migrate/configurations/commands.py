@@ -18,14 +18,13 @@ from fsdp_migrate.configurations.comments import remarks
 from fsdp_migrate.configurations.formats import shell
 from fsdp_migrate.configurations.formats.shell import Kind, Script, Statement, Word
 from fsdp_migrate.configurations.formats.text import Span
+from fsdp_migrate.configurations.lightning_files import OF_TRAINER, is_of_lightning
 from fsdp_migrate.configurations.recognise import (
     ACCELERATE,
     ELSEWHERE,
     LIGHTNING,
-    OF_TRAINER,
     TRANSFORMERS,
     VERL,
-    is_of_lightning,
 )
 from fsdp_migrate.configurations.settings import Setting, Value
 from fsdp_migrate.configurations.variables import OF_ACCELERATE, VARIABLES, setting_of

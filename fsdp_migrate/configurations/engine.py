@@ -12,6 +12,7 @@ from fsdp_migrate.configurations import (
     commands,
     comments,
     named_files,
+    prepared,
     recognise,
     secrets,
     unread,
@@ -218,11 +219,15 @@ def read(
     found.calls = frozenset(named.calls)
     runs = [*named.runs, *_runs(sound, root, named.blocks())]
     old = vendored.too_old(sources or {}, display)
-    precise = [r for r in runs if r.code == recognise.ACCELERATE and PRECISION in r.settings()]
+    of_accelerate = [run for run in runs if run.code == recognise.ACCELERATE]
+    precise = [run for run in of_accelerate if PRECISION in run.settings()]
     stored = vendored.storage(python, display) if precise else []
     for run in precise:
         cast = accelerate.DTYPES.get(str(run.settings()[PRECISION].value).upper(), "")
-        run.beside = next((s for s in stored if not str(s.value).startswith(cast)), None)
+        run.beside += [s for s in stored if not str(s.value).startswith(cast)][:1]
+    apart = prepared.apart(python, display) if of_accelerate else None
+    for run in of_accelerate:
+        run.beside += [apart] if apart is not None else []
     for run in runs:
         run.reason = run.reason or old.get(run.code, "")
     found.groups = groups(runs)
@@ -260,6 +265,7 @@ def _blocks(file: File, data: bytes) -> Sequence[Block]:
     found = recognise.blocks_of_yaml(file, documents)
     if steps.has_steps(documents):
         found += _in_steps(file, found)
+    found = found or recognise.flag_elsewhere(file, documents)
     if "\r" in text.text.replace("\r\n", ""):
         for block in found:
             block.reason = block.reason or RETURNS

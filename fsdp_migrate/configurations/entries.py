@@ -39,6 +39,9 @@ class Entries(Block):
             if isinstance(pair.value, Mapping) or (pairs_of and pair.key not in pairs_of):
                 continue
             name = name_of(pair.key)
+            before, first = self._places.get(name, (None, 0))
+            if before is mapping and before.pairs[first].key != pair.key:
+                self.reason = f"{before.pairs[first].key} and {pair.key} are one setting: keep one"
             value, unknown = value_of(pair.value)
             self.settings[name] = Setting(name, value, unknown)
             self.spans[name] = Span(pair.at.start, pair.value.end)

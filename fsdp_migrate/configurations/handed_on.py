@@ -1,7 +1,8 @@
 """Settings of accelerate that a program hands on: to its own environment, or to what it starts.
 
-``os.environ["FSDP_SHARDING_STRATEGY"] = "FULL_SHARD"``, a dictionary of such variables, and the
-words ``"accelerate", "launch", "--use_fsdp"`` in a list, or in one text.
+``os.environ["FSDP_SHARDING_STRATEGY"] = "FULL_SHARD"``, a dictionary of such variables, the
+words ``"accelerate", "launch", "--use_fsdp"`` in a list, or in one text, and what it writes as a
+file of accelerate's.
 """
 
 from __future__ import annotations
@@ -10,14 +11,16 @@ import ast
 import re
 import shlex
 from collections.abc import Iterator
+from typing import NamedTuple
 
 from fsdp_migrate.analysis.module import Module
+from fsdp_migrate.configurations import handed_mappings
 from fsdp_migrate.configurations.settings import Setting
 from fsdp_migrate.configurations.variables import OF_ACCELERATE, VARIABLES, setting_of
 from fsdp_migrate.planning.context import Study
 from fsdp_migrate.syntax.trees import walk
 
-WORDS = ("FSDP_", "ACCELERATE_USE_FSDP", "use_fsdp", "--fsdp_")
+WORDS = ("FSDP_", "ACCELERATE_USE_FSDP", "use_fsdp", "--fsdp_", "fsdp_config")
 ENVIRONMENT = frozenset({"os.environ"})
 SETTERS = frozenset({"os.environ.setdefault", "os.putenv"})
 OWN = "ACCELERATE_USE_FSDP"  # a name that nobody else gives a variable
@@ -25,8 +28,18 @@ READERS = frozenset({"accelerate", "transformers", "trl"})
 FLAG = re.compile(r"--((?:use_fsdp|fsdp_\w+)|num_machines|num_processes|mixed_precision)(?:=(.*))?")
 SETTING = (ast.Assign, ast.Call, ast.Dict)  # variables of an environment
 SAYING = (ast.List, ast.Tuple, ast.Constant)  # the words of a command
+MAPPINGS = (ast.Dict, ast.Call)
+TEXTS = (ast.Constant, ast.JoinedStr)
+PARSER = "launch_command_parser"  # accelerate's own, for the words of a command
+VARIABLE, FLAGS, KEY = "variable", "flag", "key"
 
-Found = tuple[ast.expr, dict[str, Setting]]
+
+class Found(NamedTuple):
+    """Settings that stand together, and how they are spelled there."""
+
+    node: ast.expr
+    settings: dict[str, Setting]
+    form: str
 
 
 def settings(module: Module, study: Study) -> list[Found]:
@@ -37,7 +50,12 @@ def settings(module: Module, study: Study) -> list[Found]:
     found: list[Found] = []
     of_environment: dict[str, Setting] = {}
     first: ast.expr | None = None
+    looked_at: set[ast.AST] = set()  # what is said of them, or is inside of what was read
     for node in walk(module.source.tree):
+        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant | ast.JoinedStr):
+            looked_at.add(node.value)  # a text about it
+        elif isinstance(node, ast.JoinedStr):
+            looked_at.update(node.values)
         sets = type(node) in SETTING
         for at, name, value in _variables(node, module, study) if sets else ():
             of_environment[setting_of(name)] = _setting(setting_of(name), value, module, study)
@@ -46,10 +64,21 @@ def settings(module: Module, study: Study) -> list[Found]:
         command = _words(node, module, study) if type(node) in SAYING else {}
         if command:
             assert isinstance(node, ast.expr)
-            found.append((node, command))
+            found.append(Found(node, command, FLAGS))
+        written = _written(node, module, study) if node not in looked_at else {}
+        if written:
+            assert isinstance(node, ast.expr)
+            found.append(Found(node, written, KEY))
     if first is not None and (module.mentions(OWN) or _has_accelerate(study)):
-        found.append((first, of_environment))
+        found.append(Found(first, of_environment, VARIABLE))
     return found
+
+
+def _written(node: ast.AST, module: Module, study: Study) -> dict[str, Setting]:
+    """What is a file of accelerate's once somebody writes it."""
+    if type(node) in MAPPINGS:
+        return handed_mappings.of_accelerate(node, module, study)
+    return handed_mappings.of_text(node) if type(node) in TEXTS else {}
 
 
 def _has_accelerate(study: Study) -> bool:
@@ -66,9 +95,11 @@ def _variables(
         target = node.targets[0]
         if study.external(target.value, module) & ENVIRONMENT:
             pairs = [(target, target.slice, node.value)]
-    elif isinstance(node, ast.Call) and len(node.args) == 2:
+    elif isinstance(node, ast.Call) and len(node.args) == 2 and not node.keywords:
         if study.external(node.func, module) & SETTERS:
             pairs = [(node, node.args[0], node.args[1])]
+    elif isinstance(node, ast.Call):  # of a mapping: update(), dict()
+        pairs = [(node, ast.Constant(name), v) for name, v in handed_mappings.pairs(node).items()]
     elif isinstance(node, ast.Dict):
         pairs = [(k, k, v) for k, v in zip(node.keys, node.values, strict=True) if k is not None]
     for at, key, value in pairs:
@@ -80,7 +111,9 @@ def _variables(
 
 def is_of_version_1(found: dict[str, Setting]) -> bool:
     """Whether there is one of those that accelerate alone reads."""
-    return any(VARIABLES.fullmatch(name.upper()) or name == "use_fsdp" for name in found)
+    return handed_mappings.KIND in found or any(
+        VARIABLES.fullmatch(name.upper()) or name == "use_fsdp" for name in found
+    )
 
 
 def _words(node: ast.AST, module: Module, study: Study) -> dict[str, Setting]:
@@ -95,7 +128,8 @@ def _words(node: ast.AST, module: Module, study: Study) -> dict[str, Setting]:
             words = [*shlex.split(node.value.replace("\\\n", " "), comments=True)]
         except ValueError:
             return {}
-    if "launch" not in words and "accelerate.commands.launch" not in words:
+    parsed = isinstance(node, ast.List) and module.mentions(PARSER)
+    if not words or (not parsed and not {"launch", "accelerate.commands.launch"} & {*words}):
         return {}
     found: dict[str, Setting] = {}
     for word, following in zip(words, [*words[1:], None], strict=True):

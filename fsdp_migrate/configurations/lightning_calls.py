@@ -12,8 +12,11 @@ from dataclasses import dataclass, field
 
 from fsdp_migrate.analysis.module import Module
 from fsdp_migrate.analysis.values import Constant
-from fsdp_migrate.configurations import plugin_calls
+from fsdp_migrate.configurations import handed_mappings, plugin_calls
+from fsdp_migrate.configurations.lightning_files import OF_TRAINER
 from fsdp_migrate.planning.context import Study
+from fsdp_migrate.syntax.expressions import last_name
+from fsdp_migrate.syntax.trees import walk
 
 NAME = "FSDPStrategy"
 FABRIC = re.compile(r"lightning(?:_fabric|\.fabric)(?:\.\w+)*\.FSDPStrategy")
@@ -21,7 +24,11 @@ TRAINER = re.compile(r"(?:lightning\.pytorch|pytorch_lightning)(?:\.\w+)*\.FSDPS
 RUNNERS = re.compile(
     r"(?:lightning|pytorch_lightning|lightning_fabric)(?:\.\w+)*\.(Trainer|Fabric)"
 )
-ALIASES = frozenset({"fsdp", "fsdp_cpu_offload"})
+OLD = re.compile(
+    r"(?:lightning\.pytorch|pytorch_lightning)(?:\.\w+)*\.DDPFullySharded(?:Native)?Strategy"
+)
+OLD_ALIASES = frozenset({"fsdp_native", "fsdp_native_full_shard_offload"})  # before 2.0
+ALIASES = frozenset({"fsdp", "fsdp_cpu_offload", *OLD_ALIASES})
 
 
 @dataclass(eq=False)
@@ -51,6 +58,8 @@ class StrategyCall:
     @property
     def problem(self) -> str:
         """Why its arguments are not known."""
+        if self.alias in OLD_ALIASES:
+            return f"{self.alias} is of Lightning before 2.0"
         if self.alias:
             return ""
         if self.call.args:
@@ -84,6 +93,50 @@ def strategy_calls(study: Study) -> list[StrategyCall]:
         if named:
             found.append(StrategyCall(runner, module, fabric, min(named), runner, module))
     return found
+
+
+def other_places(study: Study) -> list[tuple[ast.expr, Module]]:
+    """Where a project has the class, or a word for it, without giving it to Lightning there."""
+    called = {found.call.func for found in study.cache(strategy_calls)}
+    found: list[tuple[ast.expr, Module]] = []
+    for module in study.project.modules:
+        if not module.mentions("lightning") or not module.mentions(NAME, "fsdp", "DDPFullySharded"):
+            continue
+        tests = module.table.calls_by_name.of(("isinstance", "issubclass"))
+        harmless = {part for each in (*tests, *_annotations(module)) for part in ast.walk(each)}
+        for node in walk(module.source.tree):
+            if isinstance(node, ast.Name | ast.Attribute):
+                if node not in called | harmless and _is_strategy(node, module, study):
+                    found.append((node, module))
+            elif isinstance(node, ast.Dict | ast.Call) and _is_of_trainer(node, module, study):
+                found.append((node, module))
+    return found
+
+
+def _annotations(module: Module) -> Iterator[ast.expr]:
+    for node in walk(module.source.tree):
+        said = node.returns if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) else None
+        if isinstance(node, ast.arg | ast.AnnAssign):
+            said = node.annotation
+        if said is not None:
+            yield said
+
+
+def _is_strategy(node: ast.Name | ast.Attribute, module: Module, study: Study) -> bool:
+    name = node.attr if isinstance(node, ast.Attribute) else ""
+    if not isinstance(node.ctx, ast.Load) or (name and "Strategy" not in name):
+        return False
+    names = study.external(node, module)
+    return any(p.fullmatch(n) for n in names for p in (FABRIC, TRAINER, OLD))
+
+
+def _is_of_trainer(node: ast.Dict | ast.Call, module: Module, study: Study) -> bool:
+    """Whether a mapping has a word for the strategy among what a Trainer takes."""
+    if isinstance(node, ast.Call) and last_name(node.func) != "dict":
+        return False
+    given = handed_mappings.pairs(node)
+    known = study.literal(given["strategy"], module) if "strategy" in given else None
+    return known is not None and known.value in ALIASES and not OF_TRAINER.isdisjoint(given)
 
 
 def parts(study: Study) -> set[ast.AST]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Sequence
 
+from fsdp_migrate.configurations import lightning_files
 from fsdp_migrate.configurations.block import Block, File
 from fsdp_migrate.configurations.entries import Entries
 from fsdp_migrate.configurations.formats import json_, yaml
@@ -93,7 +94,7 @@ def _blocks(
             yield _mindspeed_patch(mapping, made)
         elif WRAPPED in keys and not path:
             yield _mindspeed(mapping, made)
-        if "strategy" in keys and _is_lightnings(path, mapping, keys):
+        if lightning_files.is_lightnings(path, mapping, keys):
             yield _lightning(mapping, made)
         elif "strategy" in keys and _is_role(_role_of(path, file), mapping, keys):
             roles.append((_role_of(path, file), mapping))
@@ -291,6 +292,26 @@ def _environments(file: File, documents: Sequence[Node], made: _Made) -> Iterato
         yield block
 
 
+_FLAG = re.compile(
+    r"(?m)^[^#\n]*?(--(?:use_fsdp|fsdp_(?:sharding_strategy|auto_wrap_policy|offload_params"
+    r"|transformer_layer_cls_to_wrap|state_dict_type|use_orig_params|sync_module_states)))\b"
+)
+_FLAG_OF_2 = re.compile(r"--fsdp_version[\"',=\s-]+2\b")
+
+
+def flag_elsewhere(file: File, documents: Sequence[Node]) -> list[Block]:
+    """The first flag of accelerate among the words of a command that a file has in its own way."""
+    flag = _FLAG.search(file.text.text)
+    if flag is None or _FLAG_OF_2.search(file.text.text) is not None:
+        return []
+    span, name = Span(*flag.span(1)), flag[1].removeprefix("--")
+    block = _maker(file, documents, is_json=False)(ACCELERATE, Mapping(*span), span)
+    block.settings[name] = Setting(name, None, ELSEWHERE)
+    block.spans[name] = span
+    block.reason = "the command is not followed here"
+    return [block]
+
+
 def _role_of(path: tuple[str, ...], file: File) -> tuple[str, ...]:
     """Where hydra puts a mapping: a file of a group, ``actor/dp_actor.yaml``, is the group's."""
     if not path and file.path.parent.name in _ROLES:
@@ -308,43 +329,9 @@ def _is_role(path: tuple[str, ...], mapping: Mapping, keys: set[str]) -> bool:
     return known and (SECTION in keys or (bool(path) and path[-1] in _ROLES))
 
 
-OF_TRAINER = {
-    "accelerator", "devices", "max_epochs", "max_steps", "num_nodes", "limit_val_batches",
-    "accumulate_grad_batches", "log_every_n_steps", "val_check_interval", "check_val_every_n_epoch",
-}  # fmt: skip
-_CLASS = re.compile(r"(?:(?:lightning\.pytorch|pytorch_lightning)(?:\.\w+)*\.)?FSDPStrategy")
-_ALIASES = {"fsdp", "fsdp_cpu_offload"}
-
-
-def is_of_lightning(strategy: str) -> bool:
-    """Whether a text names FSDPStrategy: a word for it, or the class."""
-    return strategy in _ALIASES or _CLASS.fullmatch(strategy) is not None
-
-
-def _is_lightnings(path: tuple[str, ...], mapping: Mapping, keys: set[str]) -> bool:
-    """Whether a mapping is a Trainer's of Lightning with FSDPStrategy."""
-    pair = mapping.get("strategy")
-    value = pair.value if pair is not None else None
-    if isinstance(value, Scalar):
-        return value.value in _ALIASES and path[-1:] == ("trainer",) and bool(keys & OF_TRAINER)
-    return bool(isinstance(value, Mapping) and _CLASS.fullmatch(_class_of(value)))
-
-
-def _class_of(strategy: Mapping) -> str:
-    """What LightningCLI calls ``class_path``, and hydra ``_target_``."""
-    pair = strategy.get("class_path") or strategy.get("_target_")
-    return str(pair.value.value) if pair is not None and isinstance(pair.value, Scalar) else ""
-
-
 def _lightning(mapping: Mapping, made: _Made) -> Entries:
-    block = made(LIGHTNING, mapping, _head(mapping, "strategy"))
-    block.take(mapping, str)
-    strategy = mapping.below("strategy")
-    if strategy is not None:
-        inner = strategy.below("init_args") or strategy
-        block.take(inner, lambda key: f"strategy.{key}")
-        block.settings["strategy"] = Setting("strategy", _class_of(strategy))
-        block.spans["strategy"] = block.head
+    block = made(LIGHTNING, mapping, _head(mapping, "strategy", "_target_", "class_path"))
+    lightning_files.take(block, mapping)
     return block
 
 

@@ -18,8 +18,14 @@ STEPS = {
 
 
 def pinned(name: str, path: Path, top: Path) -> pins.Release:
-    """The release that is pinned for a file; empty where none is, or pins differ in what counts."""
+    """The release that is pinned for a file; empty where none is, or pins differ in what counts.
+
+    An upper bound counts where no release below it has what the first step brought.
+    """
     found = pins.pinned(name, path, top)
+    if not found and name in STEPS:
+        found = pins.at_most(name, path, top)
+        return max(found) if found and max(found) < min(STEPS[name]) else ()
     steps = STEPS.get(name, found)
     sides = {tuple(release >= step for step in steps) for release in found}
     return max(found) if len(sides) == 1 else ()

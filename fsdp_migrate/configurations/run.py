@@ -14,6 +14,7 @@ from importlib import import_module
 
 from fsdp_migrate.configurations.block import Block, said
 from fsdp_migrate.configurations.formats.text import Edit, Refused
+from fsdp_migrate.configurations.secrets import masked_line
 from fsdp_migrate.configurations.settings import Change, Migrate, Setting
 from fsdp_migrate.planning.outcome import Outcome
 from fsdp_migrate.syntax.suppressions import Ignore
@@ -35,7 +36,7 @@ class Run:
 
     blocks: list[Block]
     reason: str = ""  # why nothing of it can be decided
-    beside: Setting | None = None  # what the program beside it says
+    beside: list[Setting] = field(default_factory=list)  # what the program beside it says
 
     @property
     def code(self) -> str:
@@ -45,8 +46,7 @@ class Run:
         found: dict[str, Setting] = {}
         for block in self.blocks:
             found |= block.settings
-        if self.beside is not None:
-            found[self.beside.name] = self.beside
+        found |= {setting.name: setting for setting in self.beside}
         return found
 
     def holder(self, name: str) -> Block:
@@ -121,7 +121,7 @@ def decide(
         _leave(group, refusal, everywhere=True)
     elif reason or _is_stopped(group):
         group.edits = {}
-        _leave(group, reason)
+        _leave(group, reason, APART if reason and reason == conflict else "")
         _mark(group, width)
 
 
@@ -132,7 +132,8 @@ def _changes(
     found: dict[tuple[Block, str, str], Change] = {}
     conflict = ""
     for run in group.runs:
-        for change in migrate(run.code)(run.settings()):
+        for made in migrate(run.code)(run.settings()):
+            change = replace(made, message=masked_line(made.message), help=masked_line(made.help))
             block = run.holder(change.old)
             if block.is_fixed and change.outcome is Outcome.REWRITTEN:
                 continue
@@ -188,8 +189,12 @@ def _edits(group: Group, width: int) -> Iterator[tuple[Block, list[Edit]]]:
             yield block, block.edit(changes, width)
 
 
-def _leave(group: Group, reason: str, *, everywhere: bool = False) -> None:
+APART = "give each of them settings of its own"
+
+
+def _leave(group: Group, reason: str, todo: str = "", *, everywhere: bool = False) -> None:
     """Leave all of a group: what has no reason of its own waits for what has."""
+    todo = todo or "; ".join(dict.fromkeys(filter(None, map(_help_by_hand, group.decided))))
     own = [d for d in group.decided if d.outcome is Outcome.LEFT]
     ignored = [d for d in group.decided if d.ignore is not None]
     cause = next(iter([*own, *ignored]), None)
@@ -203,7 +208,8 @@ def _leave(group: Group, reason: str, *, everywhere: bool = False) -> None:
             )
         elif change.outcome is not Outcome.LEFT:
             if reason and (everywhere or (not number and cause is None)):
-                change = replace(change, outcome=Outcome.LEFT, message=reason, help=_help(change))
+                help = _help(decided) if everywhere else todo
+                change = replace(change, outcome=Outcome.LEFT, message=reason, help=help)
             else:
                 waits = _waits(cause or group.decided[0])
                 change = replace(change, outcome=Outcome.LEFT, message=waits, help="")
@@ -212,12 +218,24 @@ def _leave(group: Group, reason: str, *, everywhere: bool = False) -> None:
     group.decided = left
 
 
-def _help(change: Change) -> str:
+def _help(decided: Decided) -> str:
+    """What to write for a change; nothing for a setting that stays as it is."""
+    change = decided.change
     if change.new is None:
         return f"remove {change.old}" if change.old else ""
     name, value = change.new
+    setting = decided.block.settings.get(change.old)
+    if setting is not None and (name, value) == (change.old, setting.value):
+        return ""
     shown = str(value).lower() if isinstance(value, bool) else value
     return f"write {name}: {shown}" + (f" in the place of {change.old}" if change.old else "")
+
+
+def _help_by_hand(decided: Decided) -> str:
+    """What to write where not all was read: a default is right unless something else is set."""
+    new, help = decided.change.new, _help(decided)
+    is_default = new is not None and not decided.change.old and not new[0].endswith("version")
+    return f"{help}, unless it is set to something else elsewhere" if help and is_default else help
 
 
 def waits_for(group: Group) -> str:

@@ -19,6 +19,7 @@ SUFFIXES = (
 NAMES = re.compile(r"(?i)\.env(\..+)?|(docker|container)file([.-].+)?|(gnu)?makefile")
 LARGEST = 1_000_000  # bytes; what is larger is data
 WORD = b"fsdp"
+OF_MINDSPEED = b"sub_modules_to_wrap"  # in a file that need not have the word
 SHELL = re.compile(rb"#![^\r\n]*\b(?:ba|da|k|z)?sh\b")  # how a script without a suffix begins
 
 
@@ -49,4 +50,4 @@ def contents(path: str) -> bytes | None:
                 return None
         data += stream.read()
     named = WORD in os.fsencode(name).lower()
-    return data if named or WORD in data.lower() else None
+    return data if named or WORD in data.lower() or OF_MINDSPEED in data else None

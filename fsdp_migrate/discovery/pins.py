@@ -1,20 +1,21 @@
 """The releases of frameworks that a project pins: ``accelerate==1.4.0`` in files that people write.
 
 The nearest directory that has a pin counts, from a file upwards to the project's root. Scripts that
-install packages count as requirements do: shell, images, workflows and notebooks. What is no
-pin, such as a lower bound, says nothing.
+install packages count as requirements do: shell, images, workflows and notebooks. An upper bound
+says what the release is at most, and a lower bound says nothing.
 """
 
 from __future__ import annotations
 
 import re
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from fsdp_migrate.discovery import project_paths, torch_requirements
 
 INSTALLING = (  # files with commands, seen from a directory
     "*.sh", "*.bash", "Makefile", "*.ipynb", "[Dd]ockerfile*", "*.[Dd]ockerfile", "Containerfile*",
-    "environment*.y*ml", "conda*.y*ml", ".github/workflows/*.y*ml", "scripts/*.sh",
+    "env*.y*ml", "conda*.y*ml", ".github/workflows/*.y*ml", "scripts/*.sh",
     "[Dd]ocker/*ockerfile*", ".devcontainer/*ockerfile*", "install/*.sh",
 )  # fmt: skip
 LARGEST = 1_000_000  # characters of one
@@ -28,18 +29,71 @@ _PIN = (
     r"""(?im)(?:^[ \t]*|["'])%s[ \t]*(?:\[[\w, .-]*\])?"""
     r"""[ \t]*={2,3}[ \t]*v?(\d{1,4}(?:\.\d{1,4})+)"""
 )
+_OF_POETRY = r"""(?m)^%s[ \t]*=[ \t]*(?:\{.*?version[ \t]*=[ \t]*)?["']([\^~<>=!\d][^"'\n]*)["']"""
+_BOUND = r"""(?im)(?:^[ \t]*|["'])%s[ \t]*(?:\[[\w, .-]*\])?[ \t]*\(?([<>=!~][^"'#;\n()]*)"""
+_BOUND_IN_COMMAND = r"""(?i)(?<![\w.-])%s(?:\[[\w, .-]*\])?([<>=!~][^"'#;\s]*)"""
+_CLAUSE = re.compile(r"\s*(<=|<|~=|==|\^|~)\s*v?(\d{1,4}(?:\.\d{1,4})*)(\.\*)?\s*")
+_IN_LOCK = r"""(?m)^name = ["']%s["']\r?\nversion = ["'](\d{1,4}(?:\.\d{1,4})+)["']"""
+LOCKS = ("uv.lock", "poetry.lock", "pdm.lock")
+ANY = 9_999  # the part of a release that may be any
 
 
 def pinned(name: str, path: Path, top: Path) -> frozenset[Release]:
     """The releases of a distribution that are pinned for a file, by whatever is nearest to it."""
+    return _nearest(path, top, lambda directory: _pins(name, directory, top))
+
+
+def at_most(name: str, path: Path, top: Path) -> frozenset[Release]:
+    """The highest releases that upper bounds allow for a file: ``<5`` is 4.ANY."""
+    return _nearest(path, top, lambda directory: _bounds(name, directory, top))
+
+
+def _nearest(
+    path: Path, top: Path, found_in: Callable[[Path], frozenset[Release]]
+) -> frozenset[Release]:
     directories = [path.parent, *path.parent.parents]
     if top not in directories:
         return frozenset()
     for directory in directories[: directories.index(top) + 1]:
-        found = _pins(name, directory, top)
+        found = found_in(directory)
         if found:
             return found
     return frozenset()
+
+
+def _bounds(name: str, directory: Path, top: Path) -> frozenset[Release]:
+    texts = [_text(path, top) for path in torch_requirements.files(directory)]
+    patterns = [re.compile(shape % re.escape(name)) for shape in (_BOUND, _OF_POETRY)]
+    found = [match[1] for text in texts for each in patterns for match in each.finditer(text)]
+    in_command = re.compile(_BOUND_IN_COMMAND % re.escape(name))
+    for command in _commands(directory, top):
+        found += [match[1] for match in in_command.finditer(command)]
+    ceilings = [_ceiling(clauses) for clauses in found]
+    return frozenset(each for each in ceilings if each)
+
+
+def _ceiling(clauses: str) -> Release:
+    """The highest release that clauses allow; empty where they set none."""
+    found: list[Release] = []
+    for clause in clauses.split(","):
+        match = _CLAUSE.fullmatch(clause)
+        if match is None:
+            continue
+        sign, release = match[1], tuple(map(int, match[2].split(".")))
+        if sign == "<":
+            while release and not release[-1]:
+                release = release[:-1]
+            found += [(*release[:-1], release[-1] - 1, ANY)] if release else []
+        elif sign == "^":
+            fixed = next((n for n, part in enumerate(release) if part), len(release) - 1)
+            found.append((*release[: fixed + 1], ANY))
+        elif sign == "~=":
+            found.append((*release[:-1], ANY))
+        elif sign == "~":
+            found.append((*release[:2], ANY))
+        else:
+            found.append((*release, ANY) if match[3] else release)
+    return min(found, default=())
 
 
 def _pins(name: str, directory: Path, top: Path) -> frozenset[Release]:
@@ -47,14 +101,24 @@ def _pins(name: str, directory: Path, top: Path) -> frozenset[Release]:
     texts = (_text(path, top) for path in torch_requirements.files(directory))
     found = [match[1] for text in texts for match in pattern.finditer(text)]
     in_command = re.compile(_IN_COMMAND % re.escape(name))
+    for command in _commands(directory, top):
+        found += [each[1] for each in in_command.finditer(command)]
+    if not found:  # what people write says nothing: a lock does
+        in_lock = re.compile(_IN_LOCK % re.escape(name))
+        for lock in LOCKS:
+            found += [each[1] for each in in_lock.finditer(_text(directory / lock, top))]
+    return frozenset(tuple(map(int, each.split("."))) for each in found)
+
+
+def _commands(directory: Path, top: Path) -> Iterator[str]:
+    """What is behind each command of a directory that installs packages."""
     for path in sorted({p for shape in INSTALLING for p in directory.glob(shape)}):
         text = _JOINED.sub(" ", _text(path, top)[:LARGEST])
-        pattern = _CONDA if path.name.startswith(("environment", "conda")) else _INSTALL
+        pattern = _CONDA if path.name.startswith(("env", "conda")) else _INSTALL
         for line in text.splitlines():
             match = pattern.match(line) if len(line) <= LONGEST else None
             if match is not None:
-                found += [each[1] for each in in_command.finditer(match[1].partition(" #")[0])]
-    return frozenset(tuple(map(int, each.split("."))) for each in found)
+                yield match[1].partition(" #")[0]
 
 
 def _text(path: Path, top: Path) -> str:

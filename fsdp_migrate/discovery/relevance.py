@@ -39,11 +39,17 @@ ARGUMENTS = (b"TrainingArguments", b"fsdp")  # of transformers
 OF_TRL = (b"trl", b"Config(", b"fsdp")
 STRATEGY = (b"lightning", b"fsdp")  # that Lightning is given by its name
 STRATEGIES = (b"lightning", b"FSDPStrategy")
+OLD_STRATEGIES = (b"lightning", b"DDPFullySharded")
 RUNNERS = re.compile(rb"\b(?:Trainer|Fabric)\(")
 TRAINER = (b"composer", b"Trainer(")  # of composer's
 SETTINGS = re.compile(rb"\b(?:parallelism_config|fsdp_config)\b")  # that it is given
-HANDED_ON = re.compile(  # settings of accelerate's, in a text of a program
+HANDED_ON = re.compile(  # settings of accelerate's or transformers', in texts and mappings
     rb"[\"']FSDP_[A-Z]|[\"']ACCELERATE_USE_FSDP[\"']|--use_fsdp\b|--fsdp_sharding_strategy\b"
+    rb"|FSDP_(?:SHARDING_STRATEGY|AUTO_WRAP_POLICY|STATE_DICT_TYPE|USE_ORIG_PARAMS)[ \t]*="
+    rb"|\w\.strategy=[\"']?fsdp\b"  # verl's
+    rb"|distributed_type[\"']?\s*[:=]\s*[\"']?[\w.]*FSDP\b"
+    rb"|fsdp(?:[\"']?\]?\s*[:=,]\s*[\[(]?\s*[\"']|[ =]+\\?[\"']?)"
+    rb"(?:full_shard|shard_grad_op|no_shard|hybrid_shard)"
 )
 PLUGIN = b"FullyShardedDataParallelPlugin"  # of accelerate's
 GUARD = re.compile(rb"[\"']fsdp-migrate FSDP")  # what is left to be migrated
@@ -146,7 +152,7 @@ def _reaches(data: bytes) -> bool:
     guarded = GUARD.search(data) is not None or PLUGIN in data
     guarded = guarded or all(word in data for word in ARGUMENTS)
     guarded = guarded or all(word in data for word in OF_TRL)
-    guarded = guarded or all(word in data for word in STRATEGIES)
+    guarded = guarded or any(all(w in data for w in each) for each in (STRATEGIES, OLD_STRATEGIES))
     guarded = guarded or (all(word in data for word in STRATEGY) and bool(RUNNERS.search(data)))
     guarded = guarded or (all(word in data for word in TRAINER) and bool(SETTINGS.search(data)))
     guarded = guarded or HANDED_ON.search(data) is not None

@@ -30,8 +30,8 @@ INSTEAD = {
         "accelerator.clip_grad_norm_ clips"
     ),
     "transformers": (
-        "trainer.save_model() writes the whole model under both versions, and "
-        "trainer.accelerator.get_state_dict(trainer.model) gives it to rank 0"
+        "trainer.save_model() writes the trainer's whole model under both versions, and "
+        "trainer.accelerator.get_state_dict(model) gives rank 0 that of any prepared model"
     ),
     "Lightning": (
         "save_checkpoint() and clip_gradients() of the Trainer, or save() and clip_gradients() of "

@@ -19,9 +19,9 @@ READS = "accelerate reads it in what this program starts, or in itself, and trai
 
 
 def _find(study: Study, module: Module) -> Iterator[Site]:
-    for node, settings in handed_on.settings(module, study):
-        if handed_on.is_of_version_1(settings) and accelerate.migrate(settings):
-            yield Site(SETTINGS, module, node, node)
+    for found in handed_on.settings(module, study):
+        if handed_on.is_of_version_1(found.settings) and accelerate.migrate(found.settings):
+            yield Site(SETTINGS, module, found.node, found.node)
 
 
 RULE = Rule(
@@ -34,26 +34,30 @@ RULE = Rule(
 
 def decide(site: Site, study: Study) -> Decision:
     """What a program hands on is left, with what to write there."""
-    found = dict(handed_on.settings(site.module, study))
-    settings = next(each for node, each in found.items() if node is site.node)
+    every = handed_on.settings(site.module, study)
+    found = next(each for each in every if each.node is site.node)
     changes = accelerate.migrate(
-        settings, study.project.library.pinned("accelerate", site.module.path)
+        found.settings, study.project.library.pinned("accelerate", site.module.path)
     )
     for change in changes:
         if change.outcome is Outcome.LEFT:
             return study.left(site, RULE.code, change.message, change.help)
-    flags = any(name == "use_fsdp" and s.value is None for name, s in settings.items())
-    return study.left(site, RULE.code, READS, "; ".join(_todo(c, flags=flags) for c in changes))
+    told = [_todo(change, found.form) for change in changes]
+    return study.left(site, RULE.code, READS, "; ".join(filter(None, told)))
 
 
-def _todo(change: Change, *, flags: bool) -> str:
+def _todo(change: Change, form: str) -> str:
     def shown(name: str) -> str:
-        return f"--{name}" if flags else variable_of(name)
+        spelled = {handed_on.FLAGS: f"--{name}", handed_on.KEY: name}
+        return spelled.get(form, variable_of(name))
 
     if change.new is None:
         return f"remove {shown(change.old)}"
     name, value = change.new
+    if change.outcome is Outcome.REVIEW and change.old == name:
+        return change.message
     text = str(value).lower() if isinstance(value, bool) else value
-    return f"write {shown(name)}{' ' if flags else '='}{text}" + (
+    between = {handed_on.FLAGS: " ", handed_on.KEY: ": "}.get(form, "=")
+    return f"write {shown(name)}{between}{text}" + (
         f" in the place of {shown(change.old)}" if change.old and change.old != name else ""
     )

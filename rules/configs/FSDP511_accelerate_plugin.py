@@ -4,8 +4,8 @@ import ast
 from collections.abc import Iterable, Iterator, Mapping
 
 from fsdp_migrate.analysis.module import Module
-from fsdp_migrate.configurations import plugin_calls
-from fsdp_migrate.configurations.frameworks import accelerate_plugin
+from fsdp_migrate.configurations import plugin_calls, prepared
+from fsdp_migrate.configurations.frameworks import accelerate, accelerate_plugin
 from fsdp_migrate.configurations.frameworks.words import BUFFERS
 from fsdp_migrate.configurations.plugin_calls import PluginCall
 from fsdp_migrate.configurations.settings import Change
@@ -21,7 +21,6 @@ from fsdp_migrate.planning.outcome import Outcome
 from fsdp_migrate.planning.proposal import Proposal
 from fsdp_migrate.planning.prose import sentences
 from fsdp_migrate.planning.rule import Finder, Rule
-from fsdp_migrate.syntax.expressions import last_name
 
 PLUGIN = Construct.parse(f"{plugin_calls.NAME}()")
 
@@ -54,10 +53,6 @@ INPUTS = (
     "masks and rotary tables among it"
 )
 OUTPUTS = "version 2 also casts what each unit returns, a loss among it"
-TOGETHER = (
-    "version 2 stops unless one prepare() takes the model together with its optimizer, which may "
-    "be made before it"
-)
 CHANGED = ("sharding_strategy", "auto_wrap_policy", "mixed_precision_policy", "cpu_offload")
 
 
@@ -110,10 +105,10 @@ def decide(site: Site, study: Study) -> Decision:
     review = " ".join(map(sentences, reviews))
     in_parts = study.cache(_prepared_in_parts) if _is_first(plugin, study) else None
     if in_parts is not None:
-        proposal.mark(*in_parts, RULE.code, sentences(TOGETHER))
+        proposal.mark(*in_parts, RULE.code, sentences(accelerate.TOGETHER))
         if review:
             proposal.mark(site.module, site.node, RULE.code, review)
-        review = f"{review} {TOGETHER}".strip()
+        review = f"{review} {accelerate.TOGETHER}".strip()
     return study.rewritten(
         site,
         RULE.code,
@@ -156,20 +151,10 @@ def _is_first(plugin: PluginCall, study: Study) -> bool:
 def _prepared_in_parts(study: Study) -> tuple[Module, ast.Call] | None:
     """The first call that prepares a model without its optimizer, or the other way around."""
     for module in study.project.modules:
-        for call in module.table.calls_by_name.of(("prepare", "prepare_model")):
-            if plugin_calls.is_of_accelerator(call, module, study) and _is_part(call):
+        for call in module.table.calls_by_name.of(prepared.NAMES):
+            if plugin_calls.is_of_accelerator(call, module, study) and prepared.is_part(call):
                 return module, call
     return None
-
-
-def _is_part(call: ast.Call) -> bool:
-    if last_name(call.func) == "prepare_model":
-        return True
-    if any(isinstance(each, ast.Starred) for each in call.args):
-        return False
-    names = [last_name(each).lower() for each in call.args]
-    has_model = any("model" in name for name in names)
-    return has_model != any("optim" in name for name in names)
 
 
 def _elsewhere(plugin: PluginCall, study: Study) -> str:

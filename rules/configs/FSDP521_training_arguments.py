@@ -6,9 +6,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from fsdp_migrate.analysis.module import Module
-from fsdp_migrate.configurations import plugin_calls
+from fsdp_migrate.configurations import handed_mappings, handed_on, plugin_calls
 from fsdp_migrate.configurations.commands import plain_values
 from fsdp_migrate.configurations.frameworks import transformers
+from fsdp_migrate.configurations.handed_mappings import setting
 from fsdp_migrate.configurations.settings import Change, Setting, Value
 from fsdp_migrate.fsdp1.construct import Construct
 from fsdp_migrate.fsdp1.site import Site
@@ -19,6 +20,7 @@ from fsdp_migrate.planning.outcome import Outcome
 from fsdp_migrate.planning.proposal import Proposal
 from fsdp_migrate.planning.prose import sentences
 from fsdp_migrate.planning.rule import Finder, Rule
+from fsdp_migrate.syntax.trees import walk
 
 NAMES = transformers.ARGUMENTS
 PATHS = frozenset(
@@ -38,6 +40,9 @@ IN_FILE = (
     "strategy as reshard_after_forward"
 )
 OF_CLASS = "it is a default of a subclass, which command lines and files may override"
+LIBRARIES = ("transformers", "trl", "--fsdp")
+HOLDING = (ast.Dict, ast.Call, ast.Assign, ast.List, ast.Tuple, ast.Constant, ast.JoinedStr)
+MADE = "transformers is given it elsewhere, and trains FSDP1 unless the version stands there"
 BY_HAND = "write fsdp and fsdp_config out in the call, and run again"
 
 
@@ -53,6 +58,34 @@ def _find(study: Study, module: Module) -> Iterator[Site]:
     for node in module.table.scopes if module.mentions(*NAMES) else ():
         if isinstance(node, ast.ClassDef) and transformers.migrate(_fields(node, module, study)):
             yield Site(ARGUMENTS, module, node, node)
+    for handed in _handed(module, study):
+        yield Site(ARGUMENTS, module, handed, handed)
+
+
+def _handed(module: Module, study: Study) -> dict[ast.expr, dict[str, Setting]]:
+    """What stands in a mapping or an attribute, and not in a call of the arguments."""
+    is_library = not handed_on.READERS.isdisjoint(module.name.split(".")[:-1])
+    if is_library or not module.mentions("fsdp") or not study.cache(_is_used):
+        return {}
+    found: dict[ast.expr, dict[str, Setting]] = {}
+    texts: set[ast.AST] = set()
+    for node in walk(module.source.tree):
+        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant | ast.JoinedStr):
+            texts.add(node.value)  # a text about it
+        elif isinstance(node, ast.JoinedStr):
+            texts.update(node.values)
+        if not isinstance(node, HOLDING) or node in texts:
+            continue
+        settings = handed_mappings.of_transformers(node, module, study)
+        if not settings or not transformers.migrate(settings):
+            continue
+        if not isinstance(node, ast.Call) or not study.external(node.func, module) & PATHS:
+            found[node.targets[0] if isinstance(node, ast.Assign) else node] = settings
+    return found
+
+
+def _is_used(study: Study) -> bool:
+    return any(module.mentions(*LIBRARIES) for module in study.project.modules)
 
 
 RULE = Rule(
@@ -82,7 +115,7 @@ def _read(call: ast.Call, module: Module, study: Study) -> Arguments:
     for name in OWN:
         keyword = found.keyword(name)
         if keyword is not None:
-            found.settings[name] = _setting(name, keyword.value, module, study)
+            found.settings[name] = setting(name, keyword.value, module, study)
     if "fsdp" not in found.settings:
         found.settings["fsdp"] = Setting("fsdp", None)  # FSDP is off
         if any(k.arg is None for k in call.keywords):
@@ -109,7 +142,7 @@ def _read(call: ast.Call, module: Module, study: Study) -> Arguments:
         return found
     found.config = config
     for key, value in zip(keys, config.values, strict=True):
-        found.settings[str(key)] = _setting(str(key), value, module, study)
+        found.settings[str(key)] = setting(str(key), value, module, study)
     return found
 
 
@@ -131,17 +164,6 @@ def _in_file(name: object, module: Module, study: Study) -> dict[str, Value] | N
     return None
 
 
-def _setting(name: str, node: ast.expr, module: Module, study: Study) -> Setting:
-    known = study.literal(node, module)
-    value: object = known.value if known is not None else ...
-    if isinstance(node, ast.List | ast.Tuple):
-        elements = [e.value for e in node.elts if isinstance(e, ast.Constant)]
-        value = tuple(elements) if len(elements) == len(node.elts) else ...
-    if value is None or isinstance(value, str | bool | int | float | tuple):
-        return Setting(name, value)
-    return Setting(name, None, f"it is {ast.unparse(node)}")
-
-
 def _fields(cls: ast.ClassDef, module: Module, study: Study) -> dict[str, Setting]:
     """What a subclass has for a default, which command lines and files may override."""
     found: dict[str, Setting] = {}
@@ -153,11 +175,11 @@ def _fields(cls: ast.ClassDef, module: Module, study: Study) -> dict[str, Settin
         name = statement.target.id if isinstance(statement.target, ast.Name) else ""
         value = _default(statement.value)
         if name in OWN:
-            found[name] = _setting(name, value, module, study)
+            found[name] = setting(name, value, module, study)
         elif name == "fsdp_config" and isinstance(value, ast.Dict):
             for key, inner in zip(value.keys, value.values, strict=True):
                 if isinstance(key, ast.Constant):
-                    found[str(key.value)] = _setting(str(key.value), inner, module, study)
+                    found[str(key.value)] = setting(str(key.value), inner, module, study)
     return found if "fsdp" in found else {}
 
 
@@ -184,9 +206,27 @@ def _of_subclass(site: Site, cls: ast.ClassDef, study: Study) -> Decision:
     return study.left(site, RULE.code, OF_CLASS, f"write {written} in its default of fsdp_config")
 
 
+def _handed_on(site: Site, settings: dict[str, Setting], study: Study) -> Decision:
+    """What becomes arguments elsewhere is left, with what to write there."""
+    changes = transformers.migrate(
+        settings, study.project.library.pinned("transformers", site.module.path)
+    )
+    for change in changes:
+        if change.outcome is Outcome.LEFT:
+            return study.left(site, RULE.code, change.message, change.help)
+    wanted = [c.new for c in changes if c.new is not None and c.new[0] not in OWN]
+    written = ", ".join(f"{name}: {json.dumps(value)}" for name, value in wanted)
+    gone = ", ".join(c.old for c in changes if c.new is None)
+    without = f", without {gone}" if gone else ""
+    return study.left(site, RULE.code, MADE, f"write {written} in fsdp_config{without}")
+
+
 def decide(site: Site, study: Study) -> Decision:
     if isinstance(site.node, ast.ClassDef):
         return _of_subclass(site, site.node, study)
+    for node, settings in _handed(site.module, study).items():
+        if node is site.node:
+            return _handed_on(site, settings, study)
     found = _read(site.call, site.module, study)
     installed = study.project.library.pinned("transformers", site.module.path)
     reason = plugin_calls.of_version_1(study)

@@ -9,6 +9,7 @@ from fsdp_migrate.configurations.frameworks import lightning, words
 from fsdp_migrate.configurations.lightning_calls import StrategyCall
 from fsdp_migrate.configurations.lightning_hook import Hook, NotSimple
 from fsdp_migrate.configurations.plugin_calls import assigned_for, made_by
+from fsdp_migrate.discovery import pins
 from fsdp_migrate.families.wrapping import policies
 from fsdp_migrate.fsdp1.construct import Construct
 from fsdp_migrate.fsdp1.site import Site
@@ -25,6 +26,9 @@ def _find(study: Study, module: Module) -> Iterator[Site]:
     for found in study.cache(lightning_calls.strategy_calls):
         if found.module is module:
             yield Site(STRATEGY, module, found.call, found.call.func)
+    for node, home in study.cache(lightning_calls.other_places):
+        if home is module:
+            yield Site(STRATEGY, module, node, node)
 
 
 RULE = Rule(
@@ -35,6 +39,8 @@ RULE = Rule(
 )
 
 WRAPS = "Lightning wraps the model with FSDP1 here"
+ELSEWHERE = "Lightning is given this strategy elsewhere, and wraps the model with FSDP1"
+PLAIN = "write ModelParallelStrategy with data_parallel_size, tensor_parallel_size=1 and a hook"
 SIZE = (
     "data_parallel_size is the number of all processes: both sizes are needed, as the default is "
     "tensor parallelism over the devices of a machine"
@@ -71,7 +77,10 @@ class Unknown(Exception):
 
 
 def decide(site: Site, study: Study) -> Decision:
-    found = next(c for c in study.cache(lightning_calls.strategy_calls) if c.call is site.node)
+    calls = study.cache(lightning_calls.strategy_calls)
+    found = next((each for each in calls if each.call is site.node), None)
+    if found is None:
+        return study.left(site, RULE.code, ELSEWHERE, PLAIN)
     try:
         target = _target(found, study)
     except Unknown as problem:
@@ -148,9 +157,9 @@ def _target(found: StrategyCall, study: Study) -> lightning.Target:
         Unknown: nothing does, or it is not known.
     """
     _check_release(found, study)
-    plain = "write ModelParallelStrategy with data_parallel_size, tensor_parallel_size=1 and a hook"
     if found.problem:
-        raise Unknown(f"{WRAPS}, and {found.problem}", f"write them out in the call, or {plain}")
+        by_hand = PLAIN if found.alias else f"write them out in the call, or {PLAIN}"
+        raise Unknown(f"{WRAPS}, and {found.problem}", by_hand)
     target = lightning.Target(found.fabric, "<number of processes>")
     target.size = _size(found, study, target) or target.size
     if target.size.startswith("<"):
@@ -176,7 +185,7 @@ def _check_release(found: StrategyCall, study: Study) -> None:
     for name in ("lightning", "pytorch-lightning", "lightning-fabric"):
         release = study.project.library.pinned(name, found.module.path)
         if release and release < lightning.HAS_NEW:
-            shown = ".".join(map(str, release))
+            shown = ".".join("*" if part == pins.ANY else str(part) for part in release)
             reason = f"{name} {shown} has no ModelParallelStrategy, which came with 2.3"
             raise Unknown(reason, f"raise {name}, and run again")
 

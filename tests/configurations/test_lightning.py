@@ -314,3 +314,89 @@ def test_a_trainer_with_the_name_of_a_strategy_is_left() -> None:
 )
 def test_other_trainers_are_no_sites(source: str) -> None:
     assert not write_one(source, "config.yaml", None).found
+
+
+HYDRA = {
+    "a trainer": (
+        "trainer:\n  _target_: lightning.Trainer\n  devices: 4\n  strategy:\n"
+        "    _target_: lightning.pytorch.strategies.fsdp.FSDPStrategy\n"
+        "    state_dict_type: sharded\n    mixed_precision:\n"
+        "      _target_: torch.distributed.fsdp.MixedPrecision\n",
+        ("_target_: lightning.pytorch.strategies.ModelParallelStrategy with", "mp_policy"),
+    ),
+    "a group": (
+        "_target_: pytorch_lightning.strategies.FSDPStrategy\nauto_wrap_policy:\n  - x.Block\n",
+        ("_target_: pytorch_lightning.strategies.ModelParallelStrategy", "auto_wrap_policy"),
+    ),
+    "a policy that is made of others": (
+        "_target_: lightning.pytorch.strategies.FSDPStrategy\nauto_wrap_policy:\n"
+        "  _target_: functools.partial\nactivation_checkpointing_policy: [x.Block]\n",
+        ("the classes in auto_wrap_policy", "apply_activation_checkpointing"),
+    ),
+    "Fabric": (
+        "strategy:\n  _target_: lightning.fabric.strategies.FSDPStrategy\n  cpu_offload: true\n",
+        ("parallelize_fn", "offload_policy=CPUOffloadPolicy()", "checkpoint: True"),
+    ),
+    "offloading that is made of others": (
+        "strategy:\n  _target_: lightning.pytorch.strategies.FSDPStrategy\n  cpu_offload:\n"
+        "    _target_: torch.distributed.fsdp.CPUOffload\n",
+        ("do without it",),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", HYDRA)
+def test_files_of_hydra_are_left_with_what_to_write_in_its_form(name: str) -> None:
+    source, said = HYDRA[name]
+    found = write_one(source, "config.yaml", None)
+    (setting,) = found.found
+    assert (setting.code, setting.outcome) == ("FSDP530", Outcome.LEFT)
+    assert all(text in setting.help for text in said), setting
+    assert "init_args" not in setting.help
+    assert unmarked(found.text) == source
+
+
+ELSEWHERE = {
+    "a table of strategies": "S = {'fsdp': FSDPStrategy}\nL.Trainer(strategy=S[n]())\n",
+    "a subclass": "class Own(FSDPStrategy):\n    pass\n",
+    "functools": "import functools\n\nmake = functools.partial(FSDPStrategy, cpu_offload=True)\n",
+    "what is given by **": "given = {'strategy': 'fsdp', 'devices': 2}\nL.Trainer(**given)\n",
+    "a mapping that a call makes": "given = dict(strategy='fsdp', max_epochs=1)\n",
+    "a name before 2.0": "L.Trainer(strategy='fsdp_native', devices=2)\n",
+}
+HEAD = "import lightning as L\nfrom lightning.pytorch.strategies import FSDPStrategy\n\n"
+
+
+@pytest.mark.parametrize("name", ELSEWHERE)
+def test_a_strategy_that_is_given_elsewhere_is_left_with_what_to_write(name: str) -> None:
+    source = f"{HEAD}{ELSEWHERE[name]}"
+    result, after = migrate({"train.py": source})
+    [decision] = result.decisions
+    assert (decision.code, decision.outcome) == ("FSDP530", Outcome.LEFT)
+    assert "ModelParallelStrategy with" in decision.help
+    assert unmarked(after["train.py"]) == source
+
+
+def test_a_class_of_releases_before_2_is_left() -> None:
+    source = (
+        "import pytorch_lightning as pl\n"
+        "from pytorch_lightning.strategies import DDPFullyShardedNativeStrategy\n\n"
+        "pl.Trainer(strategy=DDPFullyShardedNativeStrategy(), devices=2)\n"
+    )
+    assert [(d.code, d.outcome) for d in migrate({"train.py": source})[0].decisions] == [
+        ("FSDP530", Outcome.LEFT)
+    ]
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "def f(strategy: FSDPStrategy) -> FSDPStrategy:\n    return strategy\n",
+        "print(isinstance(strategy, FSDPStrategy))\n",
+        "given = {'strategy': 'ddp', 'devices': 2}\n",
+        "given = {'strategy': 'fsdp', 'of': 'a cache'}\n",
+        "given = {'strategy': name, 'devices': 2}\n",
+    ],
+)
+def test_what_gives_lightning_no_strategy_is_no_site(source: str) -> None:
+    assert not migrate({"train.py": f"{HEAD}{source}"})[0].decisions

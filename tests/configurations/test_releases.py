@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from fsdp_migrate.configurations import releases
+from fsdp_migrate.discovery import pins
 
 CASES = [
     ("accelerate", ("0.33.0", "1.1.1"), (1, 1, 1)),  # none has version 2
@@ -28,3 +29,21 @@ def test_pins_that_differ_count_where_they_mean_the_same(
     for number, release in enumerate(pins):
         (tmp_path / f"{number}.sh").write_text(f"pip install {name}=={release}\n")
     assert releases.pinned(name, tmp_path / "a.yaml", tmp_path) == expected
+
+
+BOUNDS = [
+    ("transformers<5", (4, pins.ANY)),
+    ("transformers~=4.49.0", (4, 49, pins.ANY)),
+    ("transformers<5.10", ()),  # it may read the version, or not
+    ("transformers<6", ()),
+    ("transformers>=4.40", ()),
+    ("transformers>=4.40,<4.50\ntransformers==5.24.0", (5, 24, 0)),
+]
+
+
+@pytest.mark.parametrize(("text", "expected"), BOUNDS)
+def test_an_upper_bound_counts_where_no_release_below_it_has_version_2(
+    tmp_path: Path, text: str, expected: tuple[int, ...]
+) -> None:
+    (tmp_path / "requirements.txt").write_text(f"{text}\n")
+    assert releases.pinned("transformers", tmp_path / "a.yaml", tmp_path) == expected

@@ -273,6 +273,14 @@ def test_variables_that_are_given_in_other_ways_are_said(name: str, text: str) -
     assert write_one(written.text, name).text == written.text
 
 
+def test_a_secret_in_the_value_of_a_setting_is_in_no_message() -> None:
+    text = "ACCELERATE_USE_FSDP=true\nFSDP_SHARDING_STRATEGY=FULL_SHARD HF_TOKEN=hf_abcdef\n"
+    found = write({".env": text}, None)
+    assert found.found
+    assert "hf_abcdef" not in str(found.found)
+    assert found.after[".env"].count("hf_abcdef") == 1
+
+
 def test_secrets_are_in_no_report() -> None:
     written = write_one("TOKEN=hunter2\nFSDP_SHARDING_STRATEGY=NO_SHARD\n", ".env")
     assert "hunter2" not in repr(written.found)

@@ -122,3 +122,34 @@ def test_a_comment_in_a_step_ignores_its_command() -> None:
     assert written.text == text
     assert [each.ignoring for each in written.found] == ["FSDP510"] * len(written.found)
     assert written.found
+
+
+IN_LISTS = {
+    "arguments of a container": (
+        "spec:\n  containers:\n  - command:\n    - accelerate\n    - launch\n    args:\n"
+        "    - --use_fsdp\n    - --fsdp_sharding_strategy=FULL_SHARD\n    - t.py\n"
+    ),
+    "a command in brackets": 'command: ["accelerate", "launch", "--use_fsdp", "t.py"]\n',
+    "a command of a service": (
+        "services:\n  a:\n    command: accelerate launch --use_fsdp --fsdp_offload_params true\n"
+    ),
+}
+
+
+@pytest.mark.parametrize("name", IN_LISTS)
+def test_flags_that_a_file_has_in_its_own_way_are_told(name: str) -> None:
+    found = write({"job.yaml": IN_LISTS[name]}, None)
+    assert {(c.code, c.outcome) for c in found.found} == {("FSDP510", Outcome.LEFT)}
+    assert unmarked(found.text) == IN_LISTS[name]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        'command: ["accelerate", "launch", "--use_fsdp", "--fsdp_version", "2", "t.py"]\n',
+        "# accelerate launch --use_fsdp\na: 1\n",
+        'command: ["accelerate", "launch", "--multi_gpu", "t.py"]\n',
+    ],
+)
+def test_other_commands_in_lists_are_not(text: str) -> None:
+    assert not write({"job.yaml": text}, None).found

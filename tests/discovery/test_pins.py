@@ -23,6 +23,8 @@ PINNED = {
     "a.ipynb": json.dumps({"cells": [{"source": [f"!{INSTALL}\n", "import torch"]}]}, indent=1),
     "b.ipynb": json.dumps({"cells": [CELL]}, indent=1),
 }
+LOCK = '[[package]]\nname = "accelerate"\nversion = "0.24.1"\n\n[[package]]\nname = "x"\n'
+PINNED |= dict.fromkeys(pins.LOCKS, LOCK)
 SAYS_NOTHING = {
     "install.sh": "# pip install accelerate==0.24.1\npip install accelerate>=0.24.1\n",
     "run.sh": "echo accelerate==0.24.1\n",
@@ -60,4 +62,41 @@ def test_pins_that_differ_are_all_there(tmp_path: Path) -> None:
 
 def test_the_nearest_counts(tmp_path: Path) -> None:
     path = lay(tmp_path, {"a.sh": INSTALL, "conf/install.sh": "pip install accelerate==1.4.0\n"})
+    assert pins.pinned("accelerate", path, tmp_path) == {(1, 4, 0)}
+
+
+BOUNDS = {
+    ("requirements.txt", "accelerate<1.6\n"): (1, 5, pins.ANY),
+    ("requirements.txt", "accelerate >= 0.20, < 1\n"): (0, pins.ANY),
+    ("requirements.txt", "accelerate[x]<=1.2.1  # <0.1\n"): (1, 2, 1),
+    ("requirements.txt", "accelerate~=0.34.0\n"): (0, 34, pins.ANY),
+    ("requirements.txt", "accelerate==0.34.*\n"): (0, 34, pins.ANY),
+    ("requirements.txt", "accelerate<2.0.0,>=1.0; python_version < '3.9'\n"): (1, pins.ANY),
+    ("pyproject.toml", '[project]\ndependencies = ["accelerate>=1,<1.4"]\n'): (1, 3, pins.ANY),
+    ("pyproject.toml", '[tool.poetry.dependencies]\naccelerate = "^0.30.1"\n'): (0, 30, pins.ANY),
+    ("pyproject.toml", '[tool.poetry.dependencies]\naccelerate = "~1.2"\n'): (1, 2, pins.ANY),
+    ("pyproject.toml", '[a]\naccelerate = {version = "^1.2", extras = ["x"]}\n'): (1, pins.ANY),
+    ("install.sh", "pip install 'accelerate<1.6' torch\n"): (1, 5, pins.ANY),
+}
+
+
+@pytest.mark.parametrize(("name", "text"), BOUNDS)
+def test_an_upper_bound_says_what_the_release_is_at_most(
+    tmp_path: Path, name: str, text: str
+) -> None:
+    path = lay(tmp_path, {name: text})
+    assert pins.at_most("accelerate", path, tmp_path) == {BOUNDS[name, text]}
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["accelerate>=0.20\n", "accelerate\n", "accelerate!=1.1\n", "accelerate-x<1\n", "# x<1\n"],
+)
+def test_what_is_no_upper_bound_says_nothing(tmp_path: Path, text: str) -> None:
+    path = lay(tmp_path, {"requirements.txt": text})
+    assert not pins.at_most("accelerate", path, tmp_path)
+
+
+def test_a_lock_counts_where_people_pin_nothing(tmp_path: Path) -> None:
+    path = lay(tmp_path, {"uv.lock": LOCK, "requirements.txt": "accelerate==1.4.0\n"})
     assert pins.pinned("accelerate", path, tmp_path) == {(1, 4, 0)}

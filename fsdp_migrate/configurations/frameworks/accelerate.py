@@ -57,6 +57,10 @@ FLAT = (
     "with false, the optimizer is made after prepare(model), or trains nothing; version 2 stops "
     "unless model and optimizer go through one prepare()"
 )
+TOGETHER = (
+    "version 2 stops unless one prepare() takes the model together with its optimizer, which may "
+    "be made before it, and no other model"
+)
 
 NO_SHARD = (
     "NO_SHARD is not FSDP2's: accelerate's converter makes SHARD_GRAD_OP of it. Whole models on "
@@ -79,6 +83,7 @@ WEIGHTS = (
     "otherwise with each rank's own"
 )
 SEED = f"seed before the model is made, or write {LOADING}: true"
+PREPARED = "prepare"  # where the program beside it calls it for a part of what belongs together
 STORAGE = "quant_storage"  # of packed weights, as the program has it
 DTYPES = {"BF16": "bfloat16", "FP16": "float16"}
 PACKED = (
@@ -112,7 +117,7 @@ def migrate(settings: Settings, installed: tuple[int, ...] = ()) -> list[Change]
     if now == 2:
         return _sharding_of_version_2(settings) + _version_1_keys(settings) + _state(settings, 2)
     return [
-        to_version_2(settings, VERSION),
+        _to_version_2(settings),
         *_too_old(settings, installed),
         *_sharding(settings),
         *_state(settings, 1),
@@ -122,6 +127,14 @@ def migrate(settings: Settings, installed: tuple[int, ...] = ()) -> list[Change]
         *_buffers(settings),
         *dropped(settings, *DEAD),
     ]
+
+
+def _to_version_2(settings: Settings) -> Change:
+    """Version 2, for review where it stops at how the program prepares its parts."""
+    change, prepared = to_version_2(settings, VERSION), settings.get(PREPARED)
+    if prepared is None:
+        return change
+    return review(f"{prepared.value}: {TOGETHER}", change.old, change.new)
 
 
 def _too_old(settings: Settings, installed: tuple[int, ...]) -> list[Change]:

@@ -213,5 +213,7 @@ def _wrapping(settings: Settings) -> list[Change]:
 def _initial(settings: Settings) -> list[Change]:
     if INITIAL not in settings:
         return []
+    if settings[INITIAL].value is None and not settings[INITIAL].unknown:
+        return dropped(settings, INITIAL)
     message = f"version 2 does not call {INITIAL}"
     return [review(message, INITIAL, help="modules on the meta device stay as to_empty makes them")]
