@@ -104,7 +104,7 @@ def _classes_of(node: ast.expr, module: Module, tracer: Tracer) -> list[Class] |
     if isinstance(node, ast.Name) and isinstance(cls, ast.ClassDef):
         assert isinstance(method, ast.FunctionDef)
         first = [*method.args.posonlyargs, *method.args.args][:1]
-        bound = len(scope.bindings[node.id]) == 1 if scope is not None else False
+        bound = scope is not None and len(scope.bindings.get(node.id, ())) == 1
         if not method.decorator_list and bound and [arg.arg for arg in first] == [node.id]:
             return [Class(cls, module)]
     found = [v.callee if isinstance(v, Made) else None for v in tracer.evaluate(node, module)]

@@ -293,8 +293,9 @@ def _edits(decisions: Sequence[Decision], options: Options) -> dict[Module, list
                 edit = said_of.get(given, given)
                 by_library = decision.message.startswith(wrapped_elsewhere.BY_LIBRARY)
                 what = (edit.module, edit.sentence if by_library else edit.comment)
-                repeated = repeats.has(edit) or what in said
-                if decision.outcome is Outcome.LEFT or edit.once:
+                left = decision.outcome is Outcome.LEFT
+                repeated = repeats.has(edit, left=left) or what in said
+                if left or edit.once:
                     said.add(what)
                 if repeated or not options.markers:
                     continue
@@ -346,31 +347,38 @@ def _renewer(
 ) -> Callable[[Module], tuple[bytes, str, Module | None]]:
     """Makes a module's new bytes; what is wrong with them; the new module where it is made in this
     process, for between processes only bytes travel: trees are dearer to send than to make."""
+    from fsdp_migrate.rewriting import unused_names
     from fsdp_migrate.rewriting.apply import apply_edits
     from fsdp_migrate.rewriting.edit_plan import EditError
-    from fsdp_migrate.rewriting.imports.unused import still_asked_for
 
     process = os.getpid()
     local = project.packages | options.first_party if edits else frozenset()
-    asked_for = still_asked_for(project, edits)
+    asked_for = unused_names.still_asked_for(project, edits)
 
-    def renew(module: Module) -> tuple[bytes, str, Module | None]:
+    def edited(module: Module, unused: unused_names.Unused) -> tuple[bytes, Module | str]:
         try:
             new = apply_edits(
                 module,
-                edits[module],
+                unused.applied(module, edits[module]),
                 line_length=options.line_length,
                 local=local,
                 single_line_imports=options.single_line_imports,
-                asked_for=asked_for[module],
             )
         except EditError as error:
-            return b"", str(error), None
-        if new == module.source.data:
-            return new, "", None
-        after = check.parse(module, new)
+            return b"", str(error)
+        return new, module if new == module.source.data else check.parse(module, new)
+
+    def renew(module: Module) -> tuple[bytes, str, Module | None]:
+        unused = unused_names.find(module, edits[module], asked_for[module])
+        new, after = edited(module, unused)
+        if isinstance(after, Module) and after is not module:
+            known = unused_names.find(module, edits[module], asked_for[module], after)
+            if known != unused:
+                new, after = edited(module, known)
         if isinstance(after, str):
             return new, after, None
+        if after is module:
+            return new, "", None
         here = after if os.getpid() == process else None
         return new, check.defect(module, after, options.target), here
 

@@ -23,7 +23,7 @@ from fsdp_migrate.fsdp1 import api as fsdp1
 from fsdp_migrate.fsdp1 import model_attributes, references, spelled_names
 from fsdp_migrate.fsdp1.construct import Construct, ConstructKind
 from fsdp_migrate.fsdp1.site import Site
-from fsdp_migrate.planning import branches, string_references
+from fsdp_migrate.planning import branches, string_references, support_library
 from fsdp_migrate.planning.context import Study
 from fsdp_migrate.planning.model import Constructor
 
@@ -52,7 +52,8 @@ def find(study: Study) -> tuple[list[Site], set[ast.AST]]:
         found += named if uses_fsdp1 else []
         finders = study.registry.finders(makes_models=bool(study.constructors))
         makes_models = any(s.construct in MODELS for s in found) or bool(study.constructors)
-        modules = study.project.modules
+        # What an earlier run wrote answers for itself.
+        modules = [m for m in study.project.modules if not support_library.is_ours(m)]
         names = [module.display for module in modules]
         for module in progress.through("looking through", modules, names):
             if makes_models or module in referring:
@@ -71,7 +72,8 @@ def find(study: Study) -> tuple[list[Site], set[ast.AST]]:
             found += (s for f in finders if f.in_file is not None for s in f.in_file(study, module))
             if study.constructors:
                 found += string_references.attributes(study, module, has_fsdp=module in referring)
-        found += (s for f in finders if f.in_project is not None for s in f.in_project(study))
+        of_all = (s for f in finders if f.in_project is not None for s in f.in_project(study))
+        found += (site for site in of_all if not support_library.is_ours(site.module))
         if study.constructors:
             found += _versions(found, study)
         found += _outdated_methods(referring, study)

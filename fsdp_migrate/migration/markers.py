@@ -45,14 +45,18 @@ class Repeats:
     def __init__(self) -> None:
         self._said: set[tuple[ast.AST, str]] = set()
 
-    def has(self, mark: Mark) -> bool:
-        """Whether it is such a marker; asked of all, in the order of a file."""
+    def has(self, mark: Mark, *, left: bool) -> bool:
+        """Whether it is such a marker; asked of all, in the order of a file.
+
+        Of what is left only the same code says the same: the next run may not ask about the other.
+        """
         table = mark.module.table
         statement = table.statement(mark.node)
         block = block_of(table.parents[statement], statement)
         at = block.index(statement)
-        self._said.add((statement, mark.sentence))
-        return at > 0 and (block[at - 1], mark.sentence) in self._said
+        self._said.update({(statement, mark.sentence), (statement, mark.comment)})
+        said = mark.comment if left else mark.sentence
+        return at > 0 and (block[at - 1], said) in self._said
 
 
 def _as_one(marks: Sequence[Mark]) -> dict[Mark, Mark]:

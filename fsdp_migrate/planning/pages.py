@@ -150,16 +150,18 @@ def pages(directories: Iterable[Path] = ()) -> list[Page]:
 
 
 def url(code: str, directories: Iterable[Path] = ()) -> str:
-    """Where the page of a rule can be read; empty for a rule of a project's own, and for none."""
-    found = _addresses(tuple(directories)).get(code)
-    return found or ""
+    """Where the page of a rule can be read; empty for a rule of a project's own, for none, and
+    before there is an address."""
+    path = _documents(tuple(directories)).get(code)
+    return f"{HOME}/blob/v{__version__}/rules/{path}" if HOME and path else ""
 
 
 @cache
-def _addresses(directories: tuple[Path, ...]) -> dict[str, str]:
+def _documents(directories: tuple[Path, ...]) -> dict[str, str]:
+    """Where the pages of our rules stand below ``rules/``."""
     ours = bundled()
     return {
-        page.code: f"{HOME}/blob/v{__version__}/rules/{document.relative_to(ours).as_posix()}"
+        page.code: document.relative_to(ours).as_posix()
         for page in pages(directories)
         if (document := page.document_path).is_relative_to(ours)
     }

@@ -22,7 +22,6 @@ def apply_edits(
     line_length: int = 100,
     local: frozenset[str] = frozenset(),
     single_line_imports: bool = False,
-    asked_for: frozenset[str] = frozenset(),
 ) -> bytes:
     """The new bytes of ``module``: layout, line endings, encoding and byte order mark kept.
 
@@ -32,9 +31,7 @@ def apply_edits(
     """
     source = module.source
     plan = plan_edits(module, edits)
-    import_plan = plan_imports(
-        module, edits, plan.imports, local, asked_for, single_line=single_line_imports
-    )
+    import_plan = plan_imports(module, edits, plan.imports, local, single_line=single_line_imports)
     for statement, needs in import_plan.above.items():
         plan.statements[statement].before[:0] = import_plan.new_code(needs)
     for statement, needs in import_plan.below.items():

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from fsdp_migrate.planning import pages
 from tests.helpers.commandline import ROOT, Command
 from tests.helpers.terminal import at_terminal
 from tests.syntax.test_notebooks import document
@@ -276,12 +277,22 @@ def test_sarif_has_the_change(here: Path, run: Command) -> None:
     assert made == {name: (here / name).read_text() for name in ("a.py", "b.py")}
 
 
-def test_rules_have_their_pages_as_addresses(here: Path, run: Command) -> None:
+def test_rules_have_their_pages_as_addresses(
+    here: Path, run: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (here / "a.py").write_text(WRAPS)
+    monkeypatch.setattr(pages, "HOME", "https://code.example/us/fsdp-migrate")
     address = sites(run)[0]["url"]
     driver = json.loads(run("check", "--format", "sarif").out)["runs"][0]["tool"]["driver"]
     assert driver["rules"][0]["helpUri"] == address
     assert (ROOT / "rules" / str(address).partition("/rules/")[2]).is_file()
+
+
+def test_without_a_home_no_report_has_an_address(here: Path, run: Command) -> None:
+    (here / "a.py").write_text(WRAPS)
+    assert sites(run)[0]["url"] == ""
+    assert "helpUri" not in run("check", "--format", "sarif").out
+    assert "://" not in run("check", "--format", "markdown").out
 
 
 def test_terminals_that_have_links_get_them(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:

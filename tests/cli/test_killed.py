@@ -47,6 +47,7 @@ def project(here: Path) -> Path:
     return here
 
 
+@pytest.mark.timeout(60 + 20 * MOMENTS)
 def test_at_random_moments(project: Path, run: Command) -> None:
     process = start(project)
     begun = time.monotonic()

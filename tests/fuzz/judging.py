@@ -18,6 +18,7 @@ COMPILES, SECOND = "does not compile", "second run not empty"
 UNBOUND, UNUSED = "new unbound name", "new unused name"
 KINDS = (TRACEBACK, CHECK, COMPILES, SECOND, UNBOUND, UNUSED)
 _UNBOUND = re.compile("that nothing binds: (.*)")
+LINE = re.compile(r" from line \d+")
 RUFF = ("--isolated", "--no-cache", "--select=F401,F811,F821,F841", "--output-format=json")
 
 
@@ -69,11 +70,14 @@ def _names(before: Mapping[str, str], after: Mapping[str, str]) -> Iterator[tupl
     }
     if unbound & imported:
         return  # it asks for names in front of their imports, and so does what is made of it
+    shared = {_quoted(message) for code, message in known if code == "F811"}
     told = "\n".join(re.findall(r"(?m)^ *# (?:TODO|    ).*$", new))
     for said, number in (_said(new) - known).items():
         code, message = said
         if code == "F821" and _quoted(message) in unbound:
             continue  # it is asked for more often
+        if code == "F401" and _quoted(message).rpartition(".")[2] in shared:
+            continue  # two imports gave it one name, and one of them had no use
         if code == "F841" and _quoted(message) in told:
             continue  # a marker tells what to do with it
         yield UNBOUND if code == "F821" else UNUSED, f"{message}" + (f" ({number})" * (number > 1))
@@ -93,4 +97,4 @@ def _said(text: str) -> Counter[tuple[str, str]]:
     command = [sys.executable, "-m", "ruff", "check", *RUFF, "--stdin-filename=program.py", "-"]
     answer = subprocess.run(command, input=text.encode(), capture_output=True, check=False)
     found = json.loads(answer.stdout or b"[]")
-    return Counter((each["code"], each["message"]) for each in found)
+    return Counter((each["code"], LINE.sub("", each["message"])) for each in found)

@@ -6,6 +6,7 @@ FSDP2 has no flat parameter: what a rank holds of each parameter is freed, once 
 from __future__ import annotations
 
 import ast
+import itertools
 
 from fsdp_migrate.analysis.flow import access_path
 from fsdp_migrate.fsdp1.site import Site
@@ -19,17 +20,14 @@ FREE = "torch.distributed.utils._free_storage"
 def decide_freed(site: Site, code_of_rule: str, study: Study) -> Decision | None:
     """The answer for a handle whose flat parameter is freed, in a statement of its own."""
     table = site.module.table
-    freed = table.parents[site.reference]
-    data = table.parents[freed]
-    call = table.parents[data]
-    statement = table.parents.get(call)
-    match freed, data, call, statement:
-        case (
+    around = [*itertools.islice(table.ancestors(site.reference), 4)]
+    match around:
+        case [
             ast.Attribute(attr="flat_param"),
-            ast.Attribute(attr="data"),
-            ast.Call(args=[given], keywords=[]),
-            ast.Expr(),
-        ) if given is data and site.construct.attribute == "_handle":
+            ast.Attribute(attr="data") as data,
+            ast.Call(args=[given], keywords=[]) as call,
+            ast.Expr() as statement,
+        ] if given is data and site.construct.attribute == "_handle":
             pass
         case _:
             return None

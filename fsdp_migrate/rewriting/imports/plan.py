@@ -21,7 +21,6 @@ from fsdp_migrate.planning.edits import (
 from fsdp_migrate.rewriting.imports.import_statements import import_text
 from fsdp_migrate.rewriting.imports.isort_order import find_neighbour, group_by_source, source_of
 from fsdp_migrate.rewriting.imports.placement import Placement
-from fsdp_migrate.rewriting.imports.unused import unused_after
 from fsdp_migrate.syntax.kinds import of_kind
 from fsdp_migrate.syntax.trees import walk
 
@@ -82,19 +81,16 @@ def plan_imports(
     edits: Sequence[Edit],
     needed: Sequence[Import],
     local: frozenset[str] = frozenset(),
-    asked_for: frozenset[str] = frozenset(),
     *,
     single_line: bool = False,
 ) -> ImportPlan:
-    """Decide where each needed name is imported and which imports have lost their last use.
+    """Decide where each needed name is imported, and take out the imports that edits name.
 
-    ``local`` are the top-level names of the project's own packages, which come last. ``asked_for``
-    are the names that other modules import from this one.
+    ``local`` are the top-level names of the project's own packages, which come last.
     """
     plan = ImportPlan(local=local, single_line=single_line)
-    unused = [binding.node for binding in unused_after(module, edits, asked_for)]
-    for alias in (*(e.alias for e in edits if isinstance(e, RemoveImport)), *unused):
-        plan.statements[module.table.parents[alias]].dropped.add(of_kind(alias, ast.alias))
+    for alias in (e.alias for e in edits if isinstance(e, RemoveImport)):
+        plan.statements[module.table.parents[alias]].dropped.add(alias)
     halved = {e.node for e in edits if isinstance(e, DropBranch | DropElse)}
     placement = Placement(module, needed, _removed_statements(edits), halved, local)
     found = {need: placement.statements_for(need) for need in dict.fromkeys(needed)}
