@@ -17,7 +17,7 @@ ROOMS = (
     *("analysis", "fsdp1", "discovery", "planning"),
     *("families.wrapping", "families.precision", "families.training_loop", "families.parameters"),
     *("families.names", "families.checkpoints", "families.modules", "families.subclasses"),
-    *("configurations", "rewriting", "migration", "report", "verify", "attempts", "cli"),
+    *("configurations", "rewriting", "hazards", "migration", "report", "verify", "attempts", "cli"),
     "__main__",
 )
 AT_THE_ROOT = 8  # modules, at most

@@ -53,6 +53,7 @@ def _check(asked: Check) -> int:
                 trust_rules=asked.trust_rules,
                 configs=asked.configs,
                 piped=piped,
+                hazards=True,
             )
     except InputError as error:
         console.problem(str(error))
@@ -80,7 +81,7 @@ def _check(asked: Check) -> int:
         return BAD
     if run.incomplete:
         return SEE
-    if asked.exit_zero or not (total.counted or total.unused):
+    if asked.exit_zero or not (total.counted or total.unused or total.hazards):
         return GOOD
     if asked.min_coverage is not None:
         return GOOD if total.reaches(asked.min_coverage) else SEE
@@ -158,6 +159,8 @@ def _statistics(found: Sequence[report.Event], total: report.Summary) -> str:
     counted = Counter((e.code, marks[e.outcome]) for e in found if not e.ignored)
     rows = sorted(counted.items(), key=lambda item: (-item[1], item[0]))
     listed = [(n, f"{code}  {mark}") for (code, mark), n in rows]
+    hazards = Counter(hazard.code for hazard in total.hazards)
+    listed += [(n, f"{code}  [hazard]") for code, n in sorted(hazards.items())]
     for number, what in (
         (len(total.unused), f"{UNUSED}  [ ]"),
         (total.ignored, "ignored"),

@@ -134,6 +134,7 @@ def run(
     configs: bool | None = False,
     piped: bytes | None = None,
     seen: Seen | None = None,
+    hazards: bool = False,
 ) -> Run:
     """Find, read, decide and (with ``edit``) make the new contents of everything under ``paths``.
 
@@ -144,6 +145,7 @@ def run(
     what the configuration says.
     ``piped`` is a file that is given in the place of paths.
     ``seen`` is what a run of the original has shown, or gets told what it is to show.
+    ``hazards``: what is wrong in code that uses FSDP2 is looked for as well.
 
     Raises:
         PathProblem: a path cannot be used.
@@ -196,6 +198,7 @@ def run(
                 partial=settings.partial if partial is None else partial,
                 jobs=jobs,
                 seen=seen,
+                hazards=hazards,
                 accelerate=configured.found.accelerate(found.root)
                 if configured is not None
                 else {},
@@ -281,6 +284,7 @@ def _engine(
     partial: bool,
     jobs: int,
     seen: Seen | None,
+    hazards: bool,
     accelerate: Mapping[str, Mapping[str, object]],
     accelerate_left: str,
     with_files: frozenset[tuple[Path, int]],
@@ -354,6 +358,7 @@ def _engine(
         partial=partial,
         jobs=jobs,
         seen=seen or Seen(),
+        hazards=hazards,
     )
     registry = rule.load(rules)
     from fsdp_migrate import workers

@@ -7,11 +7,9 @@ gives the kind that FSDP1's had.
 
 from __future__ import annotations
 
-import ast
 from dataclasses import replace
 
-from fsdp_migrate.analysis.module import Module
-from fsdp_migrate.analysis.values import Unknown, Value
+from fsdp_migrate.families.wrapping import fully_sharded
 from fsdp_migrate.planning.context import Study
 from fsdp_migrate.planning.edits import Edit, Mark, ReplaceExpression
 from fsdp_migrate.planning.model import Decision
@@ -46,22 +44,11 @@ def _is_of_parts(edit: Edit) -> bool:
 
 def _may_be_fsdp2s(decision: Decision, study: Study) -> bool:
     site = decision.site
-    sharded = study.cache(_sharded)
+    sharded = fully_sharded.sharded(study)
     if site.receiver is None or not sharded:
         return False
     return any(
-        not study.narrowing.is_never_met(call, module, site.receiver, site.module)
+        not study.narrowing.is_never_met(each.call, each.module, site.receiver, site.module)
         for value in study.values(site.receiver, site.module)
-        for call, module in sharded.get(value, ())
+        for each in sharded.get(value, ())
     )
-
-
-def _sharded(study: Study) -> dict[Value, list[tuple[ast.Call, Module]]]:
-    """What the project gives ``fully_shard``, and what that gives back, with the calls."""
-    found: dict[Value, list[tuple[ast.Call, Module]]] = {}
-    for module in study.project.modules:
-        for call in module.table.calls_by_name.named("fully_shard"):
-            for value in {v for n in (*call.args[:1], call) for v in study.values(n, module)}:
-                if not isinstance(value, Unknown) or isinstance(value.node, ast.arg):
-                    found.setdefault(value, []).append((call, module))
-    return found

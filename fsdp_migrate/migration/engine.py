@@ -14,6 +14,7 @@ from fsdp_migrate.analysis.module import Library, Module
 from fsdp_migrate.analysis.project import Project
 from fsdp_migrate.discovery import progress
 from fsdp_migrate.fsdp1.site import Key
+from fsdp_migrate.hazards import finding as hazards
 from fsdp_migrate.migration import (
     blockers,
     components,
@@ -140,6 +141,7 @@ def _together(results: Sequence[Result]) -> Result:
         [problem for r in results for problem in r.problems],
         not_followed=[place for r in results for place in r.not_followed],
         held_back=[each for r in results for each in r.held_back],
+        hazards=sorted((h for r in results for h in r.hazards), key=lambda h: h.place),
         modules=sum(r.modules for r in results),
         proposed=[d for r in results for d in r.proposed],
     )
@@ -226,7 +228,7 @@ def _attempt(
             result.not_followed = not_followed.places(study)
             result.held_back = blockers.held_back(decisions, study)
             if not again:
-                result.problems += map(_problem, study.failures.values())
+                _tell_of_study(study, result, options)
         decisions = without(sorted([*decisions, *unused], key=decide.order), dropped, options)
         if again:  # a file that cannot be edited, or has no support, holds more back
             result.held_back = blockers.held_back(decisions, study)
@@ -262,6 +264,14 @@ def _attempt(
                 line = min((place[0] for _, place, _ in new), default=0)
                 result.problems.append(Problem(module.display, defect.message, line, ours=True))
         options = replace(options, broken={**options.broken, **broken})
+
+
+def _tell_of_study(study: Study, result: Result, options: Options) -> None:
+    """What no decision changes: rules that failed, and hazards if they are asked for."""
+    result.problems += map(_problem, study.failures.values())
+    if options.hazards:
+        result.hazards, failures = hazards.find(study, options.select, options.ignore)
+        result.problems += failures
 
 
 def _in_carriage_returns(module: Module) -> bool:

@@ -53,6 +53,7 @@ class Options:
     passed_over: PassedOver = field(default_factory=dict)  # forms that sites are not to take
     unproved: Unproved = field(default_factory=dict)  # what of the support module, and why not
     jobs: int = 1  # processes that edit files
+    hazards: bool = False  # look for what is wrong in code that uses FSDP2
     seen: Seen = field(default_factory=Seen)  # what a run of the original has shown
 
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from fsdp_migrate.planning.outcome import Outcome, place
 
 if TYPE_CHECKING:
+    from fsdp_migrate.planning.hazard import Hazard
     from fsdp_migrate.planning.model import Decision
     from fsdp_migrate.syntax.suppressions import Ignore, Remarks
 
@@ -112,6 +113,7 @@ class Result:
     requirements: list[Requirement] = field(default_factory=list)
     not_followed: list[NotFollowed] = field(default_factory=list)
     held_back: list[HeldBack] = field(default_factory=list)
+    hazards: list[Hazard] = field(default_factory=list)  # in code that uses FSDP2, if asked for
     configured: list[Configured] = field(default_factory=list)  # settings of frameworks
     remarks: dict[str, Remarks] = field(default_factory=dict)  # comments of files without Python
     modules: int = 0

@@ -27,6 +27,7 @@ from fsdp_migrate.planning.pages import bundled
 if TYPE_CHECKING:
     from fsdp_migrate.analysis.module import Module
     from fsdp_migrate.fsdp1.site import Site
+    from fsdp_migrate.planning.hazard import Hazard
     from fsdp_migrate.planning.model import Constructor, Decision
 
 __all__ = [
@@ -58,6 +59,7 @@ class RuleError(InputError):
 InFile = Callable[[Any, "Module"], Iterable["Site"]]
 InProject = Callable[[Any], Iterable["Site"]]
 OfConstructor = Callable[["Constructor", Any], Iterable["Site"]]
+Hazards = Callable[[Any, "Module"], Iterable["Hazard"]]
 
 
 @dataclass(frozen=True)
@@ -83,7 +85,8 @@ class Rule:
     ``handles`` names the constructs the rule answers for: ``FullyShardedDataParallel()`` is the
     constructor, ``FullyShardedDataParallel(device_id=)`` one of its arguments,
     ``FullyShardedDataParallel.no_sync`` a method or static, ``MixedPrecision`` any other name. A
-    rule that handles nothing documents a code that the engine itself gives.
+    rule that handles nothing tells of ``hazards`` in code that uses FSDP2, or documents a code that
+    the engine itself gives.
     """
 
     code: str
@@ -92,6 +95,7 @@ class Rule:
     since: str = "2.6"  # the oldest torch the emitted code runs on
     finders: tuple[Finder, ...] = ()  # of sites that it handles
     near: tuple[str, ...] = ()  # names of FSDP1's, or of finders, that only imports bring to models
+    hazards: Hazards | None = None  # asked of each file of a project that calls fully_shard
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -138,13 +142,16 @@ class LoadedRule:
 
     @cached_property
     def examples(self) -> Sequence[Example]:
+        """Rewrites; what a page shows of a hazard is none, and among ``all_examples``."""
+        if self.rule.hazards is not None:
+            return []
         if not pages.has_file(self.path):
             return self.module.EXAMPLES  # type: ignore[no-any-return]
         return [each for each in self.all_examples if each.language == PYTHON]
 
     @cached_property
     def all_examples(self) -> Sequence[Example]:
-        """Those about configurations included."""
+        """Those about configurations, and of hazards, included."""
         if not pages.has_file(self.path):
             return self.examples
         return [_example(block) for block in pages.page_of(self.path).blocks[pages.EXAMPLES]]

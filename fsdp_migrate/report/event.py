@@ -22,6 +22,8 @@ from fsdp_migrate.planning.result import (
 )
 
 if TYPE_CHECKING:
+    from fsdp_migrate.analysis.module import Module
+    from fsdp_migrate.planning.hazard import Hazard
     from fsdp_migrate.planning.model import Decision
 
 
@@ -75,7 +77,8 @@ class Event(_Placed):
 
 @dataclass(frozen=True)
 class Remark(_Placed):
-    """A comment of ours that stands in code: a marker, or an ignore comment to no purpose."""
+    """What is said of a place that is no site: a comment of ours that stands in code (a marker, or
+    an ignore comment to no purpose), or a hazard."""
 
     path: str
     line: int
@@ -88,6 +91,7 @@ class Remark(_Placed):
     listed: bool = False  # a marker of a site that is reported anyway
     cell: int = 0  # of a notebook, from 1; then ``line`` is the cell's
     file_line: int = 0
+    is_hazard: bool = False  # in code that uses FSDP2
 
 
 @dataclass(frozen=True)
@@ -137,6 +141,7 @@ class Summary(Coverage):
     notes: tuple[str, ...] = field(default=())
     markers: tuple[Remark, ...] = ()
     unused: tuple[Remark, ...] = ()  # ignore comments that ignore nothing
+    hazards: tuple[Remark, ...] = ()  # in code that uses FSDP2
     not_followed: tuple[NotFollowed, ...] = ()
     held_back: tuple[HeldBack, ...] = ()
     requirements: tuple[Requirement, ...] = ()  # of torch: raised, or left though too low
@@ -191,6 +196,7 @@ def printable_summary(total: Summary) -> Summary:
         notes=tuple(map(shown.line, total.notes)),
         markers=tuple(map(_printable, total.markers)),
         unused=tuple(map(_printable, total.unused)),
+        hazards=tuple(map(_printable, total.hazards)),
         not_followed=tuple(
             replace(n, display=shown.path(n.display), why=shown.line(n.why))
             for n in total.not_followed
@@ -225,18 +231,11 @@ def _paths(value: str | tuple[str, ...]) -> str | tuple[str, ...]:
 def _event(decision: Decision) -> Event:
     site = decision.site
     line, column = site.position
-    lines = site.module.source.lines
-    text = lines[line - 1] if line <= len(lines) else ""
-    node = site.node
     cell, shown_line, shown_column = site.place
     excerpt = site.module.source.excerpt
-    last = line if isinstance(node, ast.stmt) else getattr(node, "end_lineno", line)
-    end = getattr(node, "end_col_offset", None)
-    if getattr(node, "end_lineno", line) == line and end is not None:
-        width = site.module.source.column(line, end) + 1 - column
-    else:
-        width = len(text) - column + 1
-    width = max(1, width)
+    text, width = _first_line(site.node, site.module, line, column)
+    last = line if isinstance(site.node, ast.stmt) else getattr(site.node, "end_lineno", line)
+    end = getattr(site.node, "end_col_offset", None)
     end_column = shown_column + width
     if last != line and end is not None:
         end_column = site.module.source.column(last, end) + 1
@@ -257,7 +256,7 @@ def _event(decision: Decision) -> Event:
         construct=site.construct,
         message=decision.message,
         help=help_,
-        source=text if excerpt is None else excerpt.shown(line),
+        source=text,
         held=decision.held,
         ignored=decision.is_ignored,
         end_line=shown_line + last - line,
@@ -266,6 +265,38 @@ def _event(decision: Decision) -> Event:
         models=tuple(dict.fromkeys(place(path, row, cell) for path, cell, row, _ in makers)),
         cell=cell,
         file_line=0 if excerpt is None else excerpt.file_line(line),
+    )
+
+
+def _first_line(node: ast.AST, module: Module, line: int, column: int) -> tuple[str, int]:
+    """The line that a node begins on, as it is shown, and how many characters it has of it."""
+    source = module.source
+    text = source.lines[line - 1] if line <= len(source.lines) else ""
+    end = getattr(node, "end_col_offset", None)
+    if getattr(node, "end_lineno", line) == line and end is not None:
+        width = source.column(line, end) + 1 - column
+    else:
+        width = len(text) - column + 1
+    return text if source.excerpt is None else source.excerpt.shown(line), max(1, width)
+
+
+def _remark(hazard: Hazard) -> Remark:
+    source = hazard.module.source
+    line, column = hazard.module.position(hazard.node)
+    cell, shown_line, shown_column = source.place(line, column)
+    text, width = _first_line(hazard.node, hazard.module, line, column)
+    return Remark(
+        path=hazard.module.display,
+        line=shown_line,
+        column=shown_column,
+        code=hazard.code,
+        message=hazard.message,
+        help=hazard.help,
+        source=text,
+        width=width,
+        cell=cell,
+        file_line=0 if source.excerpt is None else source.excerpt.file_line(line),
+        is_hazard=True,
     )
 
 
@@ -305,6 +336,7 @@ def summary(result: Result) -> Summary:
         ignored=result.ignored,
         problems=tuple(result.problems),
         requirements=tuple(result.requirements),
+        hazards=tuple(_remark(h) for h in result.hazards if h.ignored is None),
         not_followed=tuple(result.not_followed) if stay < number else (),
         held_back=tuple(result.held_back),
     )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from fsdp_migrate.planning.outcome import Outcome
-from fsdp_migrate.report.event import Event, Summary
+from fsdp_migrate.report.event import Event, Remark, Summary
 from fsdp_migrate.report.text import headline, remark, remarks, to_do
 
 LEVELS = {Outcome.REWRITTEN: "notice", Outcome.REVIEW: "warning", Outcome.LEFT: "warning"}
@@ -12,8 +12,8 @@ LEVELS = {Outcome.REWRITTEN: "notice", Outcome.REVIEW: "warning", Outcome.LEFT: 
 def render(found: list[Event], total: Summary) -> str:
     lines = [_annotation(e) for e in found if not e.ignored]
     lines += [
-        f"::notice file={_property(r.path)},line={r.in_file}{'' if r.cell else f',col={r.column}'},"
-        f"title={_property(r.code)}::{_data(remark(r))}"
+        f"::{'warning' if r.is_hazard else 'notice'} file={_property(r.path)},line={r.in_file}"
+        f"{'' if r.cell else f',col={r.column}'},title={_property(r.code)}::{_data(_told(r))}"
         for r in remarks(total)
     ]
     for problem in total.problems:
@@ -21,9 +21,13 @@ def render(found: list[Event], total: Summary) -> str:
             f"::error file={_property(problem.display)},line={problem.in_file or 1}"
             f"::{_data(problem.message)}"
         )
-    if total.sites or total.problems:
+    if total.sites or total.problems or total.hazards:
         lines.append(f"::notice title=fsdp-migrate::{_data(to_do(total))}")
     return "".join(f"{line}\n" for line in lines)
+
+
+def _told(found: Remark) -> str:
+    return f"{remark(found)}\n{found.help}" if found.is_hazard else remark(found)
 
 
 def _annotation(event: Event) -> str:

@@ -53,11 +53,12 @@ def _body(found: Sequence[Event], total: Summary) -> Iterator[str]:
             yield from (_line(e, numbers[id(e)]) for e in chosen)
             yield "</ul>\n</section>"
     told = remarks(total)
-    if told:
-        yield '<section aria-label="Comments in the code">\n<h2>Comments in the code</h2>'
-        yield '<ul class="list card">'
-        yield from (_remark(r) for r in told)
-        yield "</ul>\n</section>"
+    for heading, is_hazard in (("Hazards", True), ("Comments in the code", False)):
+        of_kind = [r for r in told if r.is_hazard is is_hazard]
+        if of_kind:
+            yield f'<section aria-label="{heading}">\n<h2>{heading}</h2>\n<ul class="list card">'
+            yield from map(_remark, of_kind)
+            yield "</ul>\n</section>"
     ids = {path: number for number, path in enumerate(files, 1)}
     for path, own in files.items():
         number = ids[path]

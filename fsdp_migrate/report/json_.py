@@ -41,6 +41,10 @@ def render(found: list[Event], total: Summary) -> str:
         "changes": edits.listed(total.contents),
         "markers": [_remark(m) for m in total.markers],
         "unused_ignores": [_remark(u) for u in total.unused],
+        "hazards": [
+            {**_remark(h), "url": pages.url(h.code, total.rule_paths), "help": h.help}
+            for h in total.hazards
+        ],
         "not_followed": [
             {
                 "path": n.display,
@@ -63,6 +67,7 @@ def render(found: list[Event], total: Summary) -> str:
             **_coverage(total),
             "markers": len(total.markers),
             "unused_ignores": len(total.unused),
+            "hazards": len(total.hazards),
             "changed": list(total.changed),
             "created": list(total.created),
             "files": total.files,

@@ -42,7 +42,7 @@ def render(found: list[Event], total: Summary) -> str:
     first = next(done, None)
     if first is not None and total.contents:
         results[first]["fixes"] = [_fix(total)]
-    results += [_result(r, index, total.root, seen, "note", remark(r), "comment") for r in told]
+    results += [_remark(r, index, total.root, seen) for r in told]
     run = {
         "tool": {
             "driver": {
@@ -69,6 +69,7 @@ def render(found: list[Event], total: Summary) -> str:
             "left": total.left,
             "ignored": total.ignored,
             "markers": len(total.markers),
+            "hazards": len(total.hazards),
             "coverage": round(total.coverage, 4),
         },
     }
@@ -100,6 +101,11 @@ def _rule(code: str, page: pages.Page | None) -> dict[str, Any]:
 def _plain(markdown: str) -> str:
     """The first paragraph on one line."""
     return " ".join(markdown.partition("\n\n")[0].replace("`", "").split())
+
+
+def _remark(of: Remark, index: dict[str, int], root: Path, seen: Counter[str]) -> dict[str, Any]:
+    level, what = ("warning", "hazard") if of.is_hazard else ("note", "comment")
+    return _result(of, index, root, seen, level, remark(of), what)
 
 
 def _site(event: Event, index: dict[str, int], root: Path, seen: Counter[str]) -> dict[str, Any]:

@@ -40,6 +40,10 @@ def standing(result: Result, files: Mapping[str, bytes]) -> tuple[list[Remark], 
             first, _ = suppressions.of(site.module.source).logical_line(site.position[0])
             for line in (first, site.statement.lineno):
                 left.add((site.module.display, decision.code, line))
+    for hazard in result.hazards:
+        if hazard.ignored is not None:
+            by = hazard.ignored
+            used[by.path, by.ignore.line, by.ignore.column].add(by.code)
     for found in result.configured:
         if found.ignore is not None:
             used[found.display, found.ignore.line, found.ignore.column].add(found.ignoring)

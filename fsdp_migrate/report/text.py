@@ -52,8 +52,9 @@ def coverage_lines(found: list[Event]) -> list[str]:
 
 
 def remarks(total: Summary) -> list[Remark]:
-    """The comments to tell of: of markers those whose site is not reported itself."""
-    return [*total.unused, *(m for m in total.markers if not m.listed)]
+    """What to tell of beside sites: hazards, and comments; of markers those whose site is not
+    reported itself."""
+    return [*total.hazards, *total.unused, *(m for m in total.markers if not m.listed)]
 
 
 def remark(found: Remark) -> str:
@@ -193,13 +194,20 @@ def counts(total: Summary) -> str:
                 f"is of FSDP1; none was found in {rest} other {plural('file', rest)}"
             )
         others = f": {_listed(total.look_alikes)}, not torch's FSDP" if total.look_alikes else ""
-        return f"no FSDP1 found in {total.files} {plural('file', total.files)}{others}"
+        found = f"no FSDP1 found in {total.files} {plural('file', total.files)}{others}"
+        return f"{found}; {hazards(total)}" if total.hazards else found
     ignored = f", {total.ignored} ignored" if total.ignored else ""
     return (
         f"{total.sites} {plural('site', total.sites)}: {total.rewritten} rewritten, "
         f"{total.review} to review, {total.for_you} left for you{ignored}"
         + (f"     {total.percent} % migrated" if total.counted else "")
     )
+
+
+def hazards(total: Summary) -> str:
+    """How many hazards there are."""
+    number = len(total.hazards)
+    return f"{number} {plural('hazard', number)} in code that uses FSDP2"
 
 
 def to_do(total: Summary) -> str:
@@ -212,7 +220,9 @@ def title(total: Summary) -> str:
     if not total.sites:
         if any(problem.ours for problem in total.problems):
             return "the analysis failed"
-        return "not all files could be read" if total.problems else "no FSDP1 found"
+        if total.problems:
+            return "not all files could be read"
+        return hazards(total) if total.hazards else "no FSDP1 found"
     if not total.counted:
         return "all of FSDP1 is ignored"
     return f"{total.percent} % of FSDP1 can be migrated"
@@ -221,6 +231,8 @@ def title(total: Summary) -> str:
 def closing(found: Sequence[Event], total: Summary) -> list[str]:
     """The last lines of ``check``."""
     lines = [to_do(total)]
+    if total.hazards and total.sites:
+        lines.append(hazards(total))
     if total.markers:
         number = len(total.markers)
         lines.append(f"{number} {plural('marker', number)} in the code to settle and remove")

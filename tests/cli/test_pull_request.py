@@ -212,7 +212,7 @@ def test_guards_are_told(here: Path, run: Command) -> None:
 def test_the_same_project_in_json_has_no_new_keys(here: Path, run: Command) -> None:
     told = json.loads(run("check", ".", "--format", "json", "--exit-zero").out)
     assert set(told) == {
-        *("schema", "sites", "files", "markers", "unused_ignores", "not_followed"),
+        *("schema", "sites", "files", "markers", "unused_ignores", "hazards", "not_followed"),
         *("held_back", "changes"),
         *("summary", "problems", "notes"),
     }

@@ -129,7 +129,7 @@ def _written(path: Path, new: str) -> str:
 
 def main(codes: Sequence[str]) -> None:
     for rule in REGISTRY.rules.values():
-        if not codes or rule.code in codes:
+        if rule.rule.hazards is None and (not codes or rule.code in codes):
             sys.stdout.write(accept(rule))
     for project in () if codes else PROJECTS:
         sys.stdout.write(accept_project(project))

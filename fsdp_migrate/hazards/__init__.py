@@ -1,0 +1,1 @@
+"""What is quietly wrong in code that uses FSDP2 already: what the rules of it have in common."""
