@@ -13,6 +13,7 @@ from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
 import pytest
+from ruamel.yaml import YAML
 
 from fsdp_migrate.planning import pages
 from tests.tools.documents import ROOT
@@ -165,3 +166,16 @@ def test_rules_are_found_by_their_code_and_not_by_their_examples(site: Path) -> 
     titles = [entry["title"] for entry in index["docs"]]
     assert any(title.startswith("FSDP401") for title in titles)
     assert not any(entry["location"].endswith("#examples") for entry in index["docs"])
+
+
+def test_a_tag_publishes_what_make_docs_builds() -> None:
+    workflow = YAML(typ="safe").load(ROOT / ".github" / "workflows" / "site.yml")
+    assert workflow["on"] == {"push": {"tags": ["v*"]}}
+    steps = workflow["jobs"]["publish"]["steps"]
+    built = next(step for step in steps if "mkdocs" in step.get("run", ""))
+    assert built["run"] in (ROOT / "Makefile").read_text(encoding="utf-8").replace("$(bin)/", "")
+    settings = (ROOT / "mkdocs.yml").read_text(encoding="utf-8")
+    assert set(re.findall(r"!ENV \[(\w+)", settings)) == set(built["env"])
+    (uploaded,) = (step["with"]["path"] for step in steps if "upload" in step.get("uses", ""))
+    assert f"site_dir: {uploaded}\n" in settings
+    assert "secrets." not in json.dumps(workflow)
