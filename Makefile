@@ -13,12 +13,13 @@ bin := $(VENV)/bin
 ready := $(VENV)/.ready
 demo := build/demo
 
-.PHONY: help demo test lint documents mutants pairs needs attacks fuzz gpu benchmarks ruler ruler-record measure clean
+.PHONY: help demo test lint docs documents mutants pairs needs attacks fuzz gpu benchmarks ruler ruler-record measure clean
 
 help:
 	@echo "make demo        rewrite the example project, train before and after, print the verdict"
 	@echo "make test        lint, types and every test"
 	@echo "make lint        ruff and mypy"
+	@echo "make docs        build the documentation site into build/site"
 	@echo "make documents   renew the tables in docs/"
 	@echo "make mutants     plant every known defect; verify must catch each one"
 	@echo "make pairs       correct migrations, every fixture among them; verify must pass each one"
@@ -36,7 +37,7 @@ $(ready): pyproject.toml
 	@test -x $(bin)/python || $(PYTHON) -m venv $(VENV)
 	@echo "Setting up $(VENV) (once; $(TORCH) and the development tools) ..."
 	@$(bin)/python -m pip install --quiet --disable-pip-version-check "$(TORCH)"
-	@$(bin)/python -m pip install --quiet --disable-pip-version-check -e '.[verify,dev]'
+	@$(bin)/python -m pip install --quiet --disable-pip-version-check -e '.[verify,dev,docs]'
 	@touch $@
 
 demo: $(ready)
@@ -57,6 +58,9 @@ lint: $(ready)
 	$(bin)/ruff check .
 	$(bin)/ruff format --check .
 	$(bin)/mypy
+
+docs: $(ready)
+	NO_MKDOCS_2_WARNING=1 $(bin)/python -m mkdocs build --strict
 
 documents: $(ready)
 	$(bin)/python -m tests.tools.documents

@@ -1,10 +1,10 @@
 """Renew what is generated in docs/: ``python -m tests.tools.documents [PART ...]``.
 
 ``rules`` are the tables of rules, ``coverage`` those of ``tests/coverage``, ``torchtitan`` is the
-code that is set beside torchtitan's. ``configurations`` are settings of accelerate, which is run
-on each. ``corpus`` runs the tool on the published packages of
-``tests/corpus/requirements.txt`` and takes minutes; ``FSDP_MIGRATE_CORPUS`` names a directory to
-keep the downloads in.
+code that is set beside torchtitan's, ``guide`` that of the guide from FSDP1 to FSDP2.
+``configurations`` are settings of accelerate, which is run on each. ``corpus`` runs the tool on the
+published packages of ``tests/corpus/requirements.txt`` and takes minutes;
+``FSDP_MIGRATE_CORPUS`` names a directory to keep the downloads in.
 """
 
 from __future__ import annotations
@@ -21,15 +21,29 @@ from fsdp_migrate.planning.pages import Page, pages
 from tests.configurations import axolotl_table, lightning_table, table, trainer_table
 from tests.corpus import packages
 from tests.coverage import OUTCOMES, Row, construct, runtime, silent
-from tests.helpers.migrating import migrated
+from tests.helpers.migrating import migrate, migrated
 
 ROOT = Path(__file__).parents[2]
 README = ROOT / "README.md"
+GUIDE = ROOT / "docs" / "fsdp1-to-fsdp2.md"
 CONFIGURATIONS = ROOT / "docs" / "configurations.md"
 CORPUS = ROOT / "docs" / "corpus.md"
 COVERAGE = ROOT / "docs" / "coverage.md"
 RULES = ROOT / "docs" / "rules.md"
 TORCHTITAN = ROOT / "docs" / "torchtitan.md"
+GUIDED = """\
+from torch import nn
+
+
+class Block(nn.Module):
+    def forward(self, x):
+        return x.float()
+
+
+class Net(nn.Sequential):
+    def __init__(self):
+        super().__init__(nn.Linear(4, 4), Block())
+"""
 DECODER = ROOT / "fixtures" / "by_hand" / "lm_pretrain" / "before"
 
 
@@ -156,6 +170,19 @@ def with_torchtitan(document: str) -> str:
     return between("torchtitan", document, "```python\n" + "\n\n\n".join(shown) + "\n```")
 
 
+def with_guide(document: str) -> str:
+    """What becomes of each program of the guide, in the place of what stood there."""
+
+    def renewed(pair: re.Match[str]) -> str:
+        _, after = migrate({"example.py": pair[1], "model.py": GUIDED})
+        return (
+            f"Before:\n\n```python\n{pair[1]}```\n\nAfter:\n\n```python\n{after['example.py']}```"
+        )
+
+    pattern = r"Before:\n\n```python\n(.*?)```\n\nAfter:\n\n```python\n.*?```"
+    return re.sub(pattern, renewed, document, flags=re.DOTALL)
+
+
 def renew_corpus() -> None:
     with tempfile.TemporaryDirectory() as scratch:
         wheels = packages.download(Path(scratch))
@@ -181,6 +208,8 @@ def main(parts: Sequence[str]) -> None:
     if not parts or "torchtitan" in parts:
         text = with_torchtitan(TORCHTITAN.read_text(encoding="utf-8"))
         TORCHTITAN.write_text(text, encoding="utf-8")
+    if not parts or "guide" in parts:
+        GUIDE.write_text(with_guide(GUIDE.read_text(encoding="utf-8")), encoding="utf-8")
     if not parts or "corpus" in parts:
         renew_corpus()
 

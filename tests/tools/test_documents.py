@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
+from tests.documents.snippets import PAGES
 from tests.helpers.migrating import migrate
 from tests.tools import documents
 from tests.tools.documents import README, ROOT
@@ -49,31 +48,6 @@ def test_the_change_that_the_readme_shows_is_the_tools() -> None:
     old, new = ("".join(line[1:] for line in lines if line[0] == sign) for sign in "-+")
     _, after = migrate({"example.py": PROGRAM.format(lines=old)})
     assert after["example.py"].endswith(PROGRAM.format(lines=new).partition("class")[2])
-
-
-PAGES = [
-    README,
-    ROOT / "CONTRIBUTING.md",
-    ROOT / "SECURITY.md",
-    *sorted((ROOT / "docs").glob("*.md")),
-]
-
-
-def test_every_option_in_the_readme_exists() -> None:
-    text = README.read_text(encoding="utf-8")
-    used = set(re.findall(r"fsdp-migrate (\w+)([^\n`|]*)", text))
-    assert used
-    for command, rest in used:
-        if command not in {"rewrite", "check", "explain", "undo", "verify"}:
-            continue
-        shown = subprocess.run(
-            [sys.executable, "-m", "fsdp_migrate", command, "--help"],
-            capture_output=True,
-            text=True,
-            check=True,
-        ).stdout
-        for option in re.findall(r"(?<=\s)--[a-z][\w-]+", rest.split(" -- ")[0]):
-            assert option in shown, f"{command} has no {option}"
 
 
 @pytest.mark.parametrize("document", PAGES, ids=lambda path: path.name)
