@@ -72,7 +72,7 @@ def test_metadata_is_complete(metadata: Message) -> None:
     assert metadata["Version"] == fsdp_migrate.__version__
     assert metadata["License-Expression"] == "MIT"
     assert metadata["Description-Content-Type"] == "text/markdown"
-    assert metadata.get_all("Provides-Extra") == ["dev", "verify"]
+    assert metadata.get_all("Provides-Extra") == ["dev", "docs", "verify"]
     needs = metadata.get_all("Requires-Dist") or []
     assert not [need for need in needs if "torch" in need and "extra ==" not in need]
 
