@@ -65,6 +65,8 @@ def _check(asked: Check) -> int:
     if edit:
         total = replace(total, contents=summary.contents(run))
     found = report.events(run.result)
+    if "json" in formats.values():
+        total = replace(total, checks=_checks(found))
     for output, name in formats.items():
         one = _statistics(found, total) if asked.statistics else report.render(name, found, total)
         if output is None:
@@ -124,6 +126,13 @@ def _rewriting(asked: Check) -> str:
             words.append(f"--{option}" if given else f"--no-{option}")
     words += ["--trust-rules"] if asked.trust_rules else []
     return shlex.join(words)
+
+
+def _checks(found: Sequence[report.Event]) -> dict[str, tuple[str, ...]]:
+    """The checks of ``verify`` that decide about the sites of each rule."""
+    from fsdp_migrate.verify.compare import blame
+
+    return {code: blame.deciding(code) for code in {event.code for event in found}}
 
 
 def _links(found: Sequence[report.Event], total: report.Summary, run: Run) -> dict[str, str]:

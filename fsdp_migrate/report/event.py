@@ -148,6 +148,8 @@ class Summary(Coverage):
     root: Path = Path()  # what a code host calls the files relative to
     rule_paths: tuple[Path, ...] = ()
     contents: Mapping[str, tuple[str, str]] = field(default_factory=dict)  # before, after
+    # The checks of `verify` that decide about the sites of a rule, by its code.
+    checks: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     rewrite: str = "fsdp-migrate rewrite"  # the command that does what is to be done
 
 

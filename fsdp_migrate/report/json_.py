@@ -1,6 +1,7 @@
 """JSON: everything the other formats show, for programs. ``schema`` counts incompatible changes.
 
-``left`` includes what is ``ignored``, which ``coverage`` does not count.
+``left`` includes what is ``ignored``, which ``coverage`` does not count. ``docs/schemas`` has the
+form; ``tests/documents/test_agents.py`` holds reports to it.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ import json
 
 from fsdp_migrate import shown
 from fsdp_migrate.planning import pages
-from fsdp_migrate.report import edits
+from fsdp_migrate.report import edits, mend
 from fsdp_migrate.report.event import Coverage, Event, Remark, Summary, by_file
 
 
@@ -34,6 +35,7 @@ def render(found: list[Event], total: Summary) -> str:
                 "held": e.held,
                 "ignored": e.ignored,
                 "guarded": e.guarded,
+                **({"mend": mend.of(e, total)} if mend.is_for_you(e) else {}),
             }
             for e in found
         ],

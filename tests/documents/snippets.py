@@ -16,7 +16,7 @@ PAGES = [
     ROOT / "CONTRIBUTING.md",
     ROOT / "SECURITY.md",
     *sorted((ROOT / "docs").glob("*.md")),
-    *sorted((ROOT / "docs" / "skills").rglob("*.md")),
+    *sorted((ROOT / "skills").rglob("*.md")),
 ]
 FENCE = re.compile(r"(?ms)^( *)```([^\n`]*)\n(.*?)^\1```")
 

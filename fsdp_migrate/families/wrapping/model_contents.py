@@ -80,6 +80,8 @@ def contents(node: ast.expr, module: Module, study: Study) -> Contents:
 
 def classes(constructor: Constructor, study: Study) -> Iterator[Class]:
     """The project's classes, and their bases, of the module and of what may be units in it."""
+    if "module" not in constructor.arguments:  # FSDP1 refuses it, or a partial binds the rest
+        return
     values = study.values(constructor.wrapped, constructor.module)
     made = [v.callee for v in values if isinstance(v, Made) and isinstance(v.callee, Class)]
     if constructor.may_have("auto_wrap_policy"):

@@ -56,6 +56,13 @@ _POINTERS = (
     _Pointer("restored-state", "", _LOADED),
     _Pointer("saved", "", _SAVED),
 )
+
+
+def deciding(code: str) -> tuple[str, ...]:
+    """The gates that tell whether what became of a rule's sites is right, by their keys."""
+    return tuple(dict.fromkeys(p.gate for p in _POINTERS if code in p.codes))
+
+
 _RESUMED = "resumed"  # the part of gates that look at runs which start from a checkpoint
 
 

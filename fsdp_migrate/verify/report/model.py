@@ -121,6 +121,11 @@ class Apart:
     twin: float | None
 
 
+def _step(what: str, says: str, hint: str = "", places: tuple[str, ...] = ()) -> dict[str, Any]:
+    """One of the things to look at, as JSON values."""
+    return {"what": what, "says": says, "hint": hint, "places": list(places)}
+
+
 @dataclass(frozen=True, kw_only=True)
 class Report:
     """Everything a rendering needs."""
@@ -211,6 +216,29 @@ class Report:
         return _WORDS[self.exit_code]
 
     @property
+    def next(self) -> list[dict[str, Any]]:
+        """What to look at next, as JSON values, the likeliest cause first."""
+        listed: list[dict[str, Any]] = []
+        of_original = self.verdict in (Verdict.BEFORE_FAILED, Verdict.BEFORE_HUNG)
+        for role, ending in self.endings.items():
+            if ending.says and role == ("before" if of_original else "after"):
+                what = "the original" if of_original else "an error"
+                listed.append(_step(what, ending.says, places=ending.traceback))
+        first = self.first_failure
+        if first is not None:
+            sites = self.pointed.get((first.key, first.part), ())
+            step = _step("a check", first.says, first.hint, first.details)
+            listed.append({**step, "check": first.key, "sites": [s.to_dict() for s in sites]})
+        elif not listed and self.exit_code == 2:
+            listed.append(_step("the run", self.says))
+        if self.accounted is not None and self.accounted.caveat:
+            listed.append(_step("places that are no sites", self.accounted.caveat))
+        if self.not_executed:
+            said = "these lines were changed and never ran: run more of the program"
+            listed.append(_step("lines that never ran", said, places=self.not_executed))
+        return listed
+
+    @property
     def expected(self) -> tuple[str, ...]:
         """Differences that belong to FSDP2 itself, seen and allowed for."""
         return tuple(dict.fromkeys(text for gate in self.gates for text in gate.expected))
@@ -225,6 +253,7 @@ class Report:
             "exit_code": self.exit_code,
             "says": self.says,
             "first_failure": first.key if first is not None else None,
+            "next": self.next,
             "program": self.program,
             "before": self.before,
             "after": self.after,

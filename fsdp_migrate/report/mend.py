@@ -1,0 +1,50 @@
+"""What whoever mends a site needs beside its place and its reason, as JSON has it."""
+
+from __future__ import annotations
+
+from fsdp_migrate.planning import pages
+from fsdp_migrate.planning.outcome import Outcome
+from fsdp_migrate.report import edits
+from fsdp_migrate.report.event import Event, Summary
+
+
+def is_for_you(event: Event) -> bool:
+    """Whether somebody has to judge or to act, as opposed to what is done or stays on purpose."""
+    return event.outcome is not Outcome.REWRITTEN and not event.ignored
+
+
+def of(event: Event, total: Summary) -> dict[str, object]:
+    """``written`` is what `rewrite` puts in the place of the site's lines, ``example`` how its rule
+    writes such a site where it can, ``checks`` those of `verify` that decide about it."""
+    return {
+        "explain": f"fsdp-migrate explain {event.code}",
+        "written": _written(event, total),
+        "example": _example(event.code, total),
+        "checks": list(total.checks.get(event.code, ())),
+        "verify": "fsdp-migrate verify SCRIPT -o verdict.json",
+    }
+
+
+def _written(event: Event, total: Summary) -> list[dict[str, object]]:
+    """The edits of the lines of a site for review, and of those above it, where its marker is; a
+    cell's lines are not the file's."""
+    if event.outcome is not Outcome.REVIEW or event.cell or event.path not in total.contents:
+        return []
+    first, last = event.line, event.end_line or event.line
+    return [
+        {"line": each.line, "end_line": each.end_line, "text": each.text}
+        for each in edits.edits(*total.contents[event.path])
+        if each.line <= last and first <= each.end_line
+    ]
+
+
+def _example(code: str, total: Summary) -> dict[str, str] | None:
+    """The first example of a rule's page that is not about what is left."""
+    page = next((p for p in pages.pages(total.rule_paths) if p.code == code), None)
+    if page is None or not pages.has_file(page.path):
+        shown = page.example() if page is not None else None
+        return {"before": shown[0], "after": shown[1]} if shown is not None else None
+    for block in page.blocks[pages.EXAMPLES]:
+        if block.facts.get("Outcome") != Outcome.LEFT.value:
+            return {"before": block.sources["Before"], "after": block.sources["After"]}
+    return None
