@@ -105,7 +105,7 @@ def _of(node: ast.expr, module: Module, tracer: Tracer, depth: int, known: _Know
     if (node, depth) not in known:
         values = sorted(tracer.evaluate(node, module), key=_place) if depth else []
         found = [v for v in values if not _is_none(v)]
-        found = [v for v in found if _is_of_others(v)] or found
+        found = _of_others(found) or found
         asked = (_why(v, node, tracer, depth, known) for v in found)
         reasons = list(takewhile(bool, asked))  # the first that is something else tells
         known[node, depth] = reasons[0] if reasons and len(reasons) == len(found) else ""
@@ -119,10 +119,19 @@ def _place(value: Value) -> tuple[object, ...]:
     return value.module.display, line, column, type(value).__name__, why
 
 
-def _is_of_others(value: Value) -> bool:
-    """Whether it is what those give who use the project: they make objects of a class that nothing
-    here makes any of. What others of the family are given tells nothing of them."""
-    return isinstance(value, Unknown) and value.is_never_made
+def _of_others(values: list[Value]) -> list[Value]:
+    """Those that are what people who use the project give: they make objects of a class that
+    nothing here makes any of. What others of the family are given tells nothing of them; what the
+    class itself puts there does, and then there are none."""
+    given: list[Value] = [v for v in values if isinstance(v, Unknown) and v.is_never_made]
+    classes = {_class_around(v) for v in given} - {None}
+    is_put = any(v not in given and _class_around(v) in classes for v in values)
+    return [] if is_put else given
+
+
+def _class_around(value: Value) -> ast.AST | None:
+    above = value.module.table.ancestors(value.node)
+    return next((each for each in above if isinstance(each, ast.ClassDef)), None)
 
 
 def _is_none(value: Value) -> bool:
