@@ -20,6 +20,7 @@ AT_THE_ROOT = {  # by their names on the site
     "changelog.md": "CHANGELOG.md",
 }
 LINK = re.compile(r"(?<=\]\()(?![a-z]+:|#)([^)#\s]+)")
+NOWHERE = re.compile(r"\[([^\]]*)\]\(/(?:blob|tree)/main/[^)]*\)")  # before there is an address
 FENCE = re.compile(r"(?ms)^( *)(`{3,}).*?^\1\2 *$")
 PAIR = re.compile(
     r"^(?P<name>`[^`\n]+` )?[Bb]efore:\n\n(?P<before>```.*?^```)\n\n"
@@ -93,9 +94,13 @@ def on_page_markdown(markdown: str, page: Any, config: Any, files: Files) -> str
         if path.startswith("..") or not (ROOT / path).exists():
             return match[1]  # mkdocs says that it leads nowhere
         kind = "tree" if (ROOT / path).is_dir() else "blob"
-        return f"{config.repo_url}/{kind}/main/{path}"
+        return f"{config.repo_url or ''}/{kind}/main/{path}"
 
-    text = outside_of_code(markdown, lambda text: LINK.sub(led, text))
+    def linked(text: str) -> str:
+        text = LINK.sub(led, text)
+        return text if config.repo_url else NOWHERE.sub(r"\1", text)
+
+    text = outside_of_code(markdown, linked)
     return PAIR.sub(_tabs, text)
 
 

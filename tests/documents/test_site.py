@@ -60,12 +60,17 @@ class Read(HTMLParser):
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The site as `make docs` builds it, elsewhere."""
-    built = tmp_path_factory.mktemp("site")
+    """The site as a tag publishes it, elsewhere."""
+    return _built(
+        tmp_path_factory.mktemp("site"), REPOSITORY_URL="https://code.example/fsdp-migrate"
+    )
+
+
+def _built(built: Path, **variables: str) -> Path:
     done = subprocess.run(
         [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(built)],
         cwd=ROOT,
-        env={**os.environ, "NO_MKDOCS_2_WARNING": "1"},
+        env={**os.environ, "NO_MKDOCS_2_WARNING": "1", **variables},
         capture_output=True,
         text=True,
         check=False,
@@ -141,6 +146,12 @@ def test_links_into_the_repository_name_what_is_there(read: dict[Path, Read]) ->
     }
     assert found
     assert not {path for path in found if not (ROOT / path).exists()}
+
+
+@installed
+def test_nothing_leads_to_the_repository_before_it_has_an_address(tmp_path: Path) -> None:
+    pages = [Read(path) for path in _built(tmp_path).rglob("*.html")]
+    assert not [link for page in pages for link in page.links if "/main/" in link]
 
 
 @installed
