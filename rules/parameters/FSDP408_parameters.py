@@ -21,6 +21,7 @@ from fsdp_migrate.families.parameters import (
     told_in_forwards,
     vectors,
     writes,
+    written_in_forwards,
 )
 from fsdp_migrate.families.parameters.communicated import (
     COMMUNICATED,
@@ -86,6 +87,7 @@ RULE = Rule(
         "parameter statistic",
         "random numbers for a parameter",
         "parameter data",
+        "parameter data in a forward",
         "parameter data that is kept",
         "data assigned to a picked parameter",
         "data of a whole parameter",
@@ -93,6 +95,7 @@ RULE = Rule(
         "copy of parameters",
         "parameters handed on to be changed",
         "parameter write",
+        "parameter write in a forward",
         "parameter freezing",
         "gathered gradients",
         "parameters in a vector",
@@ -126,6 +129,7 @@ RULE = Rule(
         Finder(66, picked_parameters.find_places),
         Finder(67, flat_parts.find_flat_parts),
         Finder(68, told_in_forwards.find_told_in_forwards),
+        Finder(69, written_in_forwards.find_written_in_forwards),
         Finder(70, writes.find_parameter_writes),
         Finder(71, assigned_data.find_assigned_data),
         Finder(75, freezing.find_freezing),
@@ -213,7 +217,13 @@ CASTS = frozenset({"to", "half", "float", "double", "bfloat16", "cpu", "cuda", "
 def decide(site: Site, study: Study) -> Decision:
     if site.construct == told_in_forwards.TOLD:
         return told_in_forwards.decide_told(site, study, RULE.code)
-    models = models_concerned(site, study)
+    if site.construct == written_in_forwards.CHANGED:
+        return written_in_forwards.decide_changed(site, study, RULE.code)
+    in_forward = site.construct == written_in_forwards.ASSIGNED
+    if in_forward:
+        models = told_in_forwards.models_running(site.node, study, site.module)
+    else:
+        models = models_concerned(site, study)
     if site.construct in {REDUCED, PENALTY}:
         return decide_reduced(site, study)
     if site.construct == VALUES:
@@ -312,6 +322,8 @@ def decide(site: Site, study: Study) -> Decision:
             models=models,
             quiet=not moves,  # where it lies does not change what it learns
         )
+    if in_forward:
+        return _copied(statement, site, study, models, written_in_forwards.FREED)
     kept = kept_views.is_kept_view(statement.value, study, site.module)
     return _copied(statement, site, study, models, kept_views.REVIEW if kept else "")
 

@@ -1,5 +1,6 @@
 """What may be a sharded model, or anything else, in a file that shards models:
-``self.runner.model``, of which no assignment is in sight.
+``self.runner.model``, of which no assignment is in sight. In every file of a package whose wrapping
+function, ``wrap_model(model, "fsdp")``, others call alone: they give what it returns to the rest.
 
 What is asked of it there would stop the program, or save pieces, if it is one. No form would be
 right for all that it may be: the place is marked.
@@ -24,9 +25,10 @@ from fsdp_migrate.fsdp1.construct import Construct
 from fsdp_migrate.fsdp1.references import enclosing_function
 from fsdp_migrate.fsdp1.site import Site
 from fsdp_migrate.planning.context import Study
-from fsdp_migrate.planning.model import Decision
+from fsdp_migrate.planning.model import Constructor, Decision
 from fsdp_migrate.syntax.expressions import last_name
 from fsdp_migrate.syntax.kinds import of_kind
+from fsdp_migrate.syntax.scopes import Kind
 from fsdp_migrate.syntax.trees import walk
 
 INNER = Construct.parse("inner module of an unseen model")
@@ -64,8 +66,9 @@ def find_loads(study: Study, module: Module) -> Iterator[Site]:
 
 
 def _find(name: str, construct: Construct, study: Study, module: Module) -> Iterator[Site]:
-    if not any(c.module is module for c in study.constructors.values()):
+    if not _models(construct, module, study):
         return
+    shards = any(c.module is module for c in study.constructors.values())
     for attribute in module.table.attributes_by_name.named(name):
         node = attribute.value
         if not isinstance(attribute.ctx, ast.Load) or not NAMED.search(last_name(node)):
@@ -76,11 +79,54 @@ def _find(name: str, construct: Construct, study: Study, module: Module) -> Iter
         inside = sharded_parts(node, module, study) or wrapped_by_now(node, module, study)
         if construct != INNER and inside:
             continue  # a site already
+        if not shards and not _is_given_by_others(node, module, study):
+            continue
         if may_be_sharded(node, module, study):
             called = module.table.parents[attribute]
             is_call = isinstance(called, ast.Call) and called.func is attribute
             place = called if is_call and isinstance(called, ast.Call) else attribute
             yield Site(construct, module, place, attribute, node)
+
+
+def _models(construct: Construct, module: Module, study: Study) -> frozenset[Constructor]:
+    """The models that what is unseen in a file may be: those of the file, or, for their states,
+    those that functions give back which nothing here calls."""
+    here = frozenset(c for c in study.constructors.values() if c.module is module)
+    offered = () if here or construct == INNER else study.cache(_offered)
+    return here or frozenset(c for c in study.constructors.values() if c.call in offered)
+
+
+def _is_given_by_others(node: ast.expr, module: Module, study: Study) -> bool:
+    """Whether something is what those give who use the project: to a constructor that nothing here
+    calls, or to the function around."""
+    values = study.values(node, module)
+    if any(isinstance(v, Unknown) and v.is_never_made for v in values):
+        return True
+    found = study.defined_by(node, module) if isinstance(node, ast.Name) else ()
+    return bool(found) and all(d.kind is Kind.PARAMETER for d in found)
+
+
+def _offered(study: Study) -> frozenset[ast.AST]:
+    """The calls that make models for those who use the project: they stand in public functions that
+    give back models, and nothing here calls those."""
+    found = set()
+    for constructor in study.constructors.values():
+        function = enclosing_function(constructor.module, constructor.call)
+        if constructor.is_context or not isinstance(function, ast.FunctionDef):
+            continue
+        if function.name.startswith("_") or function.name == "main":
+            continue
+        called = study.tracer.callers(function, constructor.module)
+        if not called and _gives_back(function, constructor, study):
+            found.add(constructor.call)
+    return frozenset(found)
+
+
+def _gives_back(function: ast.FunctionDef, constructor: Constructor, study: Study) -> bool:
+    returned = (n.value for n in walk(function) if isinstance(n, ast.Return) and n.value)
+    return any(
+        constructor in study.models(each, constructor.module).constructors for each in returned
+    )
 
 
 def _is_asked_about(attribute: ast.Attribute, module: Module) -> bool:
@@ -110,7 +156,7 @@ def _is_wrapped_later(node: ast.expr, module: Module, study: Study) -> bool:
 
 
 def decide_unseen(site: Site, study: Study, rule: str) -> Decision:
-    models = frozenset(c for c in study.constructors.values() if c.module is site.module)
+    models = _models(site.construct, site.module, study)
     dropped = isinstance(site.module.table.parents[site.node], ast.Expr)
     review = "" if site.construct == STATE and dropped else REVIEWS[site.construct]
     return study.rewritten(site, rule, "kept", models=models, review=review)

@@ -50,7 +50,7 @@ def find_told_in_forwards(study: Study, module: Module) -> Iterator[Site]:
     if not module.mentions("ParameterList", "ParameterDict", "Parameter"):
         return
     for node in _candidates(study, module):
-        if _models(node, study, module):
+        if models_running(node, study, module):
             yield Site(TOLD, module, node, node)
 
 
@@ -95,8 +95,8 @@ def _has_parameters(node: ast.expr, study: Study, module: Module) -> bool:
     return any(kinds.kind(study.values(each, module)) is Kind.PARAMETER for each in held)
 
 
-def _models(node: ast.expr, study: Study, module: Module) -> frozenset[Constructor]:
-    """The models in whose forward an expression may run."""
+def models_running(node: ast.AST, study: Study, module: Module) -> frozenset[Constructor]:
+    """The models in whose forward an expression or a statement may run."""
     return frozenset(_running(enclosing_function(module, node), module, study, CALLS_DEEP))
 
 
@@ -138,7 +138,7 @@ def _init(cls: ast.ClassDef) -> ast.AST | None:
 
 def decide_told(site: Site, study: Study, code: str) -> Decision:
     """They are parameters now, and train."""
-    models = _models(site.expression, study, site.module)
+    models = models_running(site.expression, study, site.module)
     asked = isinstance(site.node, ast.Call) and getattr(site.node.func, "id", "") == "isinstance"
     message = "kept, for what are parameters now"
     return study.rewritten(site, code, message, models=models, review=ASKED if asked else LISTED)

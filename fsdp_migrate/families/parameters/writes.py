@@ -53,14 +53,14 @@ def find_parameter_writes(study: Study, module: Module) -> Iterator[Site]:
         return
     table = module.table
     handled: dict[ast.stmt, str] = {}
-    for target in _targets(study, module):
-        parameter = _parameter(target)
+    for target in written(study, module):
+        parameter = parameter_of(target)
         model = _model(parameter, study, module)
         statement = table.statement(target)
         if model is None or _is_buffer(parameter, study) or is_gathered(target, study, module):
             continue
         path = access_path(model)
-        done = {each for each, written in handled.items() if written == path}
+        done = {each for each, held in handled.items() if held == path}
         if path is None or statement in done:
             continue
         models = study.models(model, module).constructors
@@ -82,7 +82,7 @@ def models_of(site: Site, study: Study) -> dict[str, ast.expr]:
     return found
 
 
-def _targets(study: Study, module: Module) -> Iterator[ast.expr]:
+def written(study: Study, module: Module) -> Iterator[ast.expr]:
     """Everything that is written to in place, in the order of the source."""
     found: list[ast.expr] = []
     calls = module.table.calls_by_name
@@ -114,7 +114,7 @@ def is_item(node: ast.expr, module: Module) -> bool:
     return stored and isinstance(parent, ast.Subscript) and parent.value is node
 
 
-def _parameter(node: ast.expr) -> ast.expr:
+def parameter_of(node: ast.expr) -> ast.expr:
     """``model.scale`` of ``model.scale.data.mul_(2)``."""
     while True:
         inner = node.func if isinstance(node, ast.Call) else node
