@@ -1,6 +1,7 @@
 """Wrap a model with `fully_shard` instead of `FullyShardedDataParallel`."""
 
 from fsdp_migrate.families.modules import checkpointing
+from fsdp_migrate.families.precision import partial_casts
 from fsdp_migrate.families.wrapping import (
     chosen_classes,
     class_layouts,
@@ -101,7 +102,8 @@ def decide(site: Site, study: Study) -> Decision:
     if late is not None:
         checkpointing.move_sharding_behind(plan, late, study)
     render(plan)
-    review = refused_modules.doubt(constructor, study) or constructor.assumed
+    doubts = refused_modules.doubt(constructor, study), partial_casts.told(constructor, study)
+    review = "; ".join(filter(None, doubts)) or constructor.assumed
     once = review == constructor.assumed  # others are given the same
     return study.rewritten(
         site, RULE.code, "fully_shard", plan.proposal, models=models, review=review, once=once

@@ -10,7 +10,16 @@ import torch
 from safetensors.torch import load_file
 
 from tests.helpers.migrating import files, migrate
-from tests.training.programs import FIXTURES, Launcher, Pair, Run, compare, compare_models, pair
+from tests.training.programs import (
+    FIXTURES,
+    Launcher,
+    Pair,
+    Run,
+    compare,
+    compare_models,
+    pair,
+    written,
+)
 
 PROGRAM = "systems/ditty"
 
@@ -66,6 +75,50 @@ def test_the_storages_own_dtype_and_none_are_not(given: str) -> None:
     assert not noted("param_dtype=torch.bfloat16, ", given)
 
 
+CHOSEN = "param_dtype=getattr(torch, args.dtype)"
+
+
+@pytest.mark.parametrize(
+    ("given", "what"),
+    [
+        (
+            "param_dtype=torch.float16 if args.no_sync else torch.bfloat16",
+            "param_dtype may be torch.float16, which changes their bytes",
+        ),
+        (
+            "param_dtype=torch.float16 if args.no_sync else None",
+            "param_dtype may be torch.float16, which changes their bytes",
+        ),
+        (CHOSEN, "param_dtype is only known at run time: any other dtype changes their bytes"),
+    ],
+)
+def test_a_param_dtype_that_is_chosen_at_run_time_is_told(given: str, what: str) -> None:
+    [told] = noted("param_dtype=torch.bfloat16", given)
+    assert "stored as torch.bfloat16 in model.py" in told
+    assert what in told
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        "param_dtype=None if args.no_sync else torch.bfloat16",
+        "param_dtype=torch.bfloat16 if args.no_sync else torch.bfloat16",
+    ],
+)
+def test_a_choice_that_is_the_storages_dtype_or_none_is_not(given: str) -> None:
+    assert not noted("param_dtype=torch.bfloat16", given)
+
+
+def test_storage_and_param_dtype_that_may_be_chosen_alike_are_not() -> None:
+    before = files(FIXTURES / PROGRAM)
+    chosen = "torch.float16 if args.no_sync else torch.bfloat16"
+    for old in ("storage=torch.bfloat16", "param_dtype=torch.bfloat16"):
+        assert before["train.py"].count(old) == 1
+        before["train.py"] = before["train.py"].replace(old, f"{old.partition('=')[0]}={chosen}")
+    result, _ = migrate(before)
+    assert not any("stored as" in d.message + d.help for d in result.decisions)
+
+
 # -- trained before and after ---------------------------------------------------------------------
 
 
@@ -95,6 +148,29 @@ def test_packed_bytes_come_back_where_the_dtype_is_that_of_the_storage(
 ) -> None:
     run = launcher.function("tests.systems.ditty_runs", "bytes_of", str(both.after.parent))
     assert run.output[0].splitlines() == ["None True", "torch.bfloat16 True", "torch.float16 False"]
+
+
+@pytest.mark.train
+def test_a_dtype_that_is_chosen_at_run_time_trains_as_it_did(
+    launcher: Launcher, tmp_path: Path
+) -> None:
+    """In the dtype of the storage, and in another: both versions change the same bytes."""
+    before = files(FIXTURES / PROGRAM)
+    for old, new in (
+        ("param_dtype=torch.bfloat16", CHOSEN),
+        ("args = parser", 'parser.add_argument("--dtype")\n    args = parser'),
+    ):
+        assert before["train.py"].count(old) == 1
+        before["train.py"] = before["train.py"].replace(old, new)
+    both = written({name: text.encode() for name, text in before.items()}, tmp_path)
+    losses = []
+    for dtype in ("bfloat16", "float16"):
+        args = ("--no_sync", "--dtype", dtype)
+        old = launcher.script(both.before, *args, fsdp1="allow")
+        new = launcher.script(both.after, *args, fsdp1="forbid")
+        assert compare(old, new, tolerance=1e-2) >= 6
+        losses.append(float(new.output[0].split()[3]))
+    assert abs(losses[0] - losses[1]) > 0.05
 
 
 @pytest.mark.train

@@ -121,9 +121,15 @@ SPLIT = f"""\
         if isinstance(module, RMSNorm) or module is model.patch_embedding:
             fully_shard(module, mp_policy=mp_policy, mesh=mesh)
 {ROOT}"""
+MARKER = """\
+    # TODO(fsdp-migrate FSDP101): to_bfloat16_for_selected_params in modeling.py casts some
+    #     parameters to torch.float32 and leaves others as torch.bfloat16: a unit trains no two
+    #     dtypes, and FSDP1 stopped here. Write model.to(torch.float32) in front, or fully_shard
+    #     modules of one dtype first.
+"""
 WAYS_OUT = {  # what to replace and by what, and the dtypes that parameters are kept in
     "split": (((ROOT, SPLIT), ("import PI0", "import RMSNorm, PI0")), "bfloat16 float32"),
-    "cast": (((ROOT, f"    model.float()\n{ROOT}"),), "float32"),
+    "cast": (((MARKER, "    model.to(torch.float32)\n"),), "float32"),
 }
 
 
@@ -131,7 +137,7 @@ WAYS_OUT = {  # what to replace and by what, and the dtypes that parameters are 
 def test_a_unit_of_two_dtypes_trains_split_or_cast(
     launcher: Launcher, both: Pair, tmp_path: Path
 ) -> None:
-    """What somebody has to write by hand: a unit for each dtype, or one dtype for all."""
+    """What the marker says to write: one dtype for all in its place, or a unit for each."""
     found = []
     for name, (parts, dtypes) in WAYS_OUT.items():
         source = both.after.read_text(encoding="utf-8")

@@ -14,21 +14,36 @@ from fsdp_migrate.analysis.values import Constant, External
 from fsdp_migrate.planning.context import Study
 
 KEYWORDS = ("bnb_4bit_quant_storage", "quant_storage")  # of transformers, of bitsandbytes
+NONE = "None"  # as a dtype: nothing is cast
 
 
 def disagreement(param_dtype: ast.expr | None, module: Module, study: Study) -> str:
-    """What to say where weights are certainly stored in another dtype than they are cast to."""
-    cast = _dtype(param_dtype, module, study) if param_dtype is not None else ""
-    if not cast:
+    """What to say where weights may be stored in another dtype than they are cast to.
+
+    Where the storage has several dtypes, the program may choose both alike, so that a
+    ``param_dtype`` is told of only if it is none of them.
+    """
+    if param_dtype is None:
         return ""
     for given, where in study.cache(_stored):
-        stored = _dtype(given, where, study)
-        if stored and stored != cast:
-            return (
-                f"quantised weights are stored as {stored} in {where.display}, and a "
-                f"param_dtype of {cast} changes their bytes, as it did with FSDP1: use None or the "
-                "dtype of the storage"
-            )
+        stored, is_known = _dtypes(given, where, study)
+        if not stored or not is_known:
+            continue
+        cast, is_known = _dtypes(param_dtype, module, study)
+        wrong = sorted(cast - stored - {NONE})
+        if not wrong and is_known:
+            continue
+        kept = f"quantised weights are stored as {' or '.join(sorted(stored))} in {where.display}"
+        if not wrong:
+            said = "param_dtype is only known at run time: any other dtype changes"
+        elif len(cast) == 1 and is_known:
+            said = f"a param_dtype of {wrong[0]} changes"
+        else:
+            said = f"param_dtype may be {' or '.join(wrong)}, which changes"
+        return (
+            f"{kept}, and {said} their bytes, as it did with FSDP1: use None or the dtype of the "
+            "storage"
+        )
     return ""
 
 
@@ -44,11 +59,18 @@ def _stored(study: Study) -> list[tuple[ast.expr, Module]]:
     ]
 
 
-def _dtype(node: ast.expr, module: Module, study: Study) -> str:
-    """The dtype that an expression certainly is, by torch's name or in quotes."""
-    match list(study.values(node, module)):
-        case [External(name=name)] if name.startswith("torch."):
-            return name
-        case [Constant(value=str() as name)]:
-            return f"torch.{name}"
-    return ""
+def _dtypes(node: ast.expr, module: Module, study: Study) -> tuple[set[str], bool]:
+    """The dtypes that an expression may be, and whether these are all; None is one of them."""
+    found: set[str] = set()
+    is_known = True
+    for value in study.values(node, module):
+        match value:
+            case External(name=name) if name.startswith("torch."):
+                found.add(name)
+            case Constant(value=str() as name):
+                found.add(f"torch.{name}")
+            case Constant(value=None):
+                found.add(NONE)
+            case _:
+                is_known = False
+    return found, is_known
