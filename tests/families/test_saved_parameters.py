@@ -93,3 +93,47 @@ def test_what_others_give_the_function_is_not_in_this_file(use: str) -> None:
 def test_safetensors_takes_no_dtensor() -> None:
     _, after = migrate({"example.py": HEAD + WRITES["to safetensors"]})
     assert "safetensors takes no DTensor" in " ".join(after["example.py"].replace("#", "").split())
+
+
+COPIES = "{n: p.detach().cpu().clone() for n, p in model.named_parameters()}"
+LOADS = {
+    "at once": f"other.load_state_dict({COPIES}, strict=False)\n",
+    "by keyword": f"other.load_state_dict(state_dict={COPIES}, strict=False)\n",
+    "as they are": "other.load_state_dict(dict(model.named_parameters()), strict=False)\n",
+    "under other names": f"""\
+state = {COPIES}
+cleaned = {{}}
+for k, v in state.items():
+    clean_key = k.replace("_fsdp_wrapped_module.", "")
+    cleaned[clean_key] = v
+other.load_state_dict(cleaned, strict=False)
+""",
+}
+
+
+@pytest.mark.parametrize("use", LOADS.values(), ids=LOADS)
+def test_a_plain_model_that_gets_parameters_is_marked(use: str) -> None:
+    result, after = migrate({"example.py": HEAD + use})
+    found = [d for d in result.decisions if d.site.construct.name == "saved parameters"]
+    assert [d.outcome for d in found] == [Outcome.REVIEW]
+    said = " ".join(after["example.py"].replace("#", "").split())
+    assert "a model that is not sharded does not take" in said
+
+
+PLAIN_LOADS = {
+    "of another model": "other.load_state_dict(dict(other.named_parameters()))\n",
+    "of a file": 'other.load_state_dict(torch.load("f"))\n',
+    "of numbers": "other.load_state_dict(summed(model.named_parameters()))\n",
+    "of parameters that are whole": f"""\
+with FSDP.summon_full_params(model):
+    other.load_state_dict({COPIES})
+""",
+    "of a state": "other.load_state_dict(model.state_dict())\n",
+    "of the model itself": f"model.load_state_dict({COPIES})\n",
+}
+
+
+@pytest.mark.parametrize("use", PLAIN_LOADS.values(), ids=PLAIN_LOADS)
+def test_a_load_of_anything_else_is_not(use: str) -> None:
+    result, _ = migrate({"example.py": HEAD + use})
+    assert not [d for d in result.decisions if d.site.construct.name == "saved parameters"]

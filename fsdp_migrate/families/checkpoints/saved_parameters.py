@@ -1,7 +1,9 @@
-"""Parameters or gradients that are written to a file one by one, outside of any state.
+"""Parameters or gradients that are written to a file, or loaded, one by one, outside of any state.
 
 ``torch.save([p.grad for p in model.parameters()], path)`` wrote each rank's own flat pieces, as
-plain tensors. A ``DTensor`` takes its mesh along, and is read back as one.
+plain tensors. A ``DTensor`` takes its mesh along, and is read back as one. No model that is not
+sharded takes one: ``plain.load_state_dict(dict(model.named_parameters()), strict=False)`` passed
+over FSDP1's names, and stops now.
 """
 
 from __future__ import annotations
@@ -22,7 +24,7 @@ from fsdp_migrate.families.wrapping.gathered import is_gathered
 from fsdp_migrate.fsdp1.construct import Construct
 from fsdp_migrate.fsdp1.site import Site
 from fsdp_migrate.planning.context import Study
-from fsdp_migrate.syntax.expressions import given_arguments
+from fsdp_migrate.syntax.expressions import given_arguments, last_name
 from fsdp_migrate.syntax.kinds import of_kind
 from fsdp_migrate.syntax.scopes import Kind
 
@@ -36,13 +38,22 @@ REFUSED = (
     "FSDP1 wrote this rank's flat pieces here; safetensors takes no DTensor, and stops: save "
     "to_local() of each on every rank, or full_tensor(), for which all ranks must ask"
 )
+MIXED = (
+    "FSDP1 had plain tensors here, this rank's flat pieces; they are DTensors now, which a model "
+    "that is not sharded does not take, and stops: load what get_model_state_dict gives with "
+    "full_state_dict=True, for which all ranks must ask"
+)
+LOADING = "load_state_dict"
 SAFE = frozenset({"safetensors.torch.save", "safetensors.torch.save_file"})
 DEEP = 10  # lists, names and calls that lead to one another
 
 
 def find_saved_parameters(study: Study, module: Module) -> Iterator[Site]:
-    """A site for every file that single parameters or gradients of a sharded model are put in."""
-    for call in _saving_calls(study, module) if study.constructors else ():
+    """A site for every file, or other model, that single parameters or gradients of a sharded
+    model are put in."""
+    if not study.constructors:
+        return
+    for call in (*_saving_calls(study, module), *_loading_calls(study, module)):
         for written in given_arguments(call)[:1]:
             for tensor, where, is_given in _tensors(written, module, study, DEEP):
                 found = _is_sharded(tensor, where, study, is_given=is_given)
@@ -61,9 +72,21 @@ def _saving_calls(study: Study, module: Module) -> Iterator[ast.Call]:
                 yield call
 
 
+def _loading_calls(study: Study, module: Module) -> Iterator[ast.Call]:
+    """The loads of what is not sharded: those of a sharded model are checkpoints."""
+    for call in module.table.calls_by_name.of({LOADING}):
+        match call.func:
+            case ast.Attribute(value=receiver) if not parameter_owners.sharded(
+                receiver, module, study
+            ):
+                yield call
+
+
 def said_of(site: Site, study: Study) -> str:
     """What a reader of a file with single parameters has to know."""
     call = of_kind(site.node, ast.Call)
+    if last_name(call.func) == LOADING:
+        return MIXED
     return REFUSED if study.external(call.func, site.module) & SAFE else DTENSORS
 
 
