@@ -9,7 +9,7 @@ from itertools import pairwise
 from fsdp_migrate.analysis.module import Module
 from fsdp_migrate.families.parameters import elements, penalties, value_reads
 from fsdp_migrate.families.parameters.parameter_loops import (
-    BY_FLAT,
+    COUNT,
     loop_over,
     uses_of_variables,
 )
@@ -123,15 +123,14 @@ def _numbers(
                 adds_up = kind is Read.OWN and _adds_up(each, study, module)
                 single = None if adds_up else each.node
         if single is not None:
-            node = single if whole is None or _is_asked_more(whole, names, region) else whole
+            node = single if whole is None or _is_counted(whole, names, region) else whole
             yield Site(construct, module, node, node, receiver)
             return
 
 
-def _is_asked_more(whole: ast.expr | ast.stmt, names: set[str], region: Sequence[ast.AST]) -> bool:
-    """Whether the loop has a site of its own, such as for ``p.numel()``: a place has but one."""
-    uses = uses_of_variables(whole, names, region)
-    return any(node is whole and construct not in BY_FLAT for node, construct in uses)
+def _is_counted(whole: ast.expr | ast.stmt, names: set[str], region: Sequence[ast.AST]) -> bool:
+    """Whether the loop has a site for ``p.numel()`` of its own: a place has but one."""
+    return (whole, COUNT) in uses_of_variables(whole, names, region)
 
 
 def _adds_up(found: value_reads.Found, study: Study, module: Module) -> bool:
