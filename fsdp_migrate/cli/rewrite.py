@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
 REFUSED = "refused in review"
 PROGRAM = re.compile(rb"(?m)^if +__name__ *== *[\"']__main__[\"']")
+SCRIPT = re.compile(rb"(?m)^(?:(?:for|while) .*:|main\()")  # which trains as it is read
 
 
 def rewrite(asked: Rewrite) -> int:
@@ -235,8 +236,8 @@ def _verifying(run: Run) -> str:
         return "fsdp-migrate verify"
     changed = [path for path in run.changed if path.suffix == ".py"]
     every = [*run.found.candidates, *run.found.others]
-    for paths in (changed, every):
-        programs = [path for path in paths if PROGRAM.search(run.before.get(path, b""))]
+    for paths, runs in ((changed, PROGRAM), (changed, SCRIPT), (every, PROGRAM)):
+        programs = [path for path in paths if runs.search(run.before.get(path, b""))]
         if len(programs) == 1:
             return f"fsdp-migrate verify {shlex.quote(run.found.display(programs[0]))}"
     return "fsdp-migrate verify --help"

@@ -118,6 +118,16 @@ def test_what_is_next_after_a_rewrite(here: Path, run: Command) -> None:
     assert out.endswith("Undo: fsdp-migrate undo\n")
 
 
+def test_what_is_next_is_the_script_that_trains_not_what_it_imports(
+    here: Path, run: Command
+) -> None:
+    (here / "score.py").write_text("if __name__ == '__main__':\n    print('scores')\n")
+    (here / "train.py").write_text(
+        f"import score\n{HEAD}\nmodel = FSDP(net)\nfor batch in loader:\n    model(batch)\n"
+    )
+    assert "Next: fsdp-migrate verify train.py\n" in run("rewrite", ".").out
+
+
 def test_partial_is_shown_before_it_is_done(here: Path, run: Command) -> None:
     (here / "a.py").write_text(GUARDED)
     assert "Held back" not in run("check", "--partial").out

@@ -8,7 +8,11 @@ from itertools import pairwise
 
 from fsdp_migrate.analysis.module import Module
 from fsdp_migrate.families.parameters import elements, penalties, value_reads
-from fsdp_migrate.families.parameters.parameter_loops import loop_over
+from fsdp_migrate.families.parameters.parameter_loops import (
+    COUNT,
+    loop_over,
+    uses_of_variables,
+)
 from fsdp_migrate.families.parameters.parameter_owners import models_concerned, models_of_list
 from fsdp_migrate.families.parameters.value_reads import Read
 from fsdp_migrate.families.training_loop import reductions
@@ -119,9 +123,14 @@ def _numbers(
                 adds_up = kind is Read.OWN and _adds_up(each, study, module)
                 single = None if adds_up else each.node
         if single is not None:
-            node = whole or single
+            node = single if whole is None or _is_counted(whole, names, region) else whole
             yield Site(construct, module, node, node, receiver)
             return
+
+
+def _is_counted(whole: ast.expr | ast.stmt, names: set[str], region: Sequence[ast.AST]) -> bool:
+    """Whether the loop has a site for ``p.numel()`` of its own: a place has but one."""
+    return (whole, COUNT) in uses_of_variables(whole, names, region)
 
 
 def _adds_up(found: value_reads.Found, study: Study, module: Module) -> bool:
