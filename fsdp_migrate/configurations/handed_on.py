@@ -30,6 +30,7 @@ SETTING = (ast.Assign, ast.Call, ast.Dict)  # variables of an environment
 SAYING = (ast.List, ast.Tuple, ast.Constant)  # the words of a command
 MAPPINGS = (ast.Dict, ast.Call)
 TEXTS = (ast.Constant, ast.JoinedStr)
+STARTERS = frozenset({"launch", "accelerate.commands.launch"})
 PARSER = "launch_command_parser"  # accelerate's own, for the words of a command
 VARIABLE, FLAGS, KEY = "variable", "flag", "key"
 
@@ -90,23 +91,27 @@ def _variables(
     node: ast.AST, module: Module, study: Study
 ) -> Iterator[tuple[ast.expr, str, ast.expr]]:
     """The variables that a node sets, where a program says that they are of an environment."""
-    pairs: list[tuple[ast.expr, ast.expr | None, ast.expr]] = []
+    pairs: list[tuple[ast.expr, ast.expr, ast.expr]] = []
     if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Subscript):
         target = node.targets[0]
-        if study.external(target.value, module) & ENVIRONMENT:
+        if _is_variable(target.slice) and study.external(target.value, module) & ENVIRONMENT:
             pairs = [(target, target.slice, node.value)]
     elif isinstance(node, ast.Call) and len(node.args) == 2 and not node.keywords:
-        if study.external(node.func, module) & SETTERS:
+        if _is_variable(node.args[0]) and study.external(node.func, module) & SETTERS:
             pairs = [(node, node.args[0], node.args[1])]
     elif isinstance(node, ast.Call):  # of a mapping: update(), dict()
         pairs = [(node, ast.Constant(name), v) for name, v in handed_mappings.pairs(node).items()]
     elif isinstance(node, ast.Dict):
         pairs = [(k, k, v) for k, v in zip(node.keys, node.values, strict=True) if k is not None]
     for at, key, value in pairs:
-        if not isinstance(key, ast.Constant) or not isinstance(key.value, str):
-            continue
-        if OF_ACCELERATE.fullmatch(key.value) is not None:
-            yield at, key.value, value
+        if _is_variable(key):
+            assert isinstance(key, ast.Constant)
+            yield at, str(key.value), value
+
+
+def _is_variable(key: ast.expr) -> bool:
+    text = key.value if isinstance(key, ast.Constant) else None
+    return isinstance(text, str) and OF_ACCELERATE.fullmatch(text) is not None
 
 
 def is_of_version_1(found: dict[str, Setting]) -> bool:
@@ -119,7 +124,11 @@ def is_of_version_1(found: dict[str, Setting]) -> bool:
 def _words(node: ast.AST, module: Module, study: Study) -> dict[str, Setting]:
     """The flags of an ``accelerate launch`` that a list or a text has."""
     words: list[str | None] = []
+    parsed = isinstance(node, ast.List) and module.mentions(PARSER)
     if isinstance(node, ast.List | ast.Tuple):
+        written = {text for each in node.elts for text in _written_for(each, module)}
+        if not _is_command(written, parsed):
+            return {}
         words = [_text(each, module, study) for each in node.elts]
     elif isinstance(node, ast.Constant) and isinstance(node.value, str):
         if "fsdp" not in node.value or not re.search(r"\baccelerate\s+launch\b", node.value):
@@ -128,8 +137,7 @@ def _words(node: ast.AST, module: Module, study: Study) -> dict[str, Setting]:
             words = [*shlex.split(node.value.replace("\\\n", " "), comments=True)]
         except ValueError:
             return {}
-    parsed = isinstance(node, ast.List) and module.mentions(PARSER)
-    if not words or (not parsed and not {"launch", "accelerate.commands.launch"} & {*words}):
+    if not _is_command({word for word in words if word is not None}, parsed):
         return {}
     found: dict[str, Setting] = {}
     for word, following in zip(words, [*words[1:], None], strict=True):
@@ -143,6 +151,23 @@ def _words(node: ast.AST, module: Module, study: Study) -> dict[str, Setting]:
         else:
             found[name] = Setting(name, value)
     return found if any("fsdp" in name for name in found) else {}
+
+
+def _is_command(words: set[str], parsed: bool) -> bool:
+    """Whether words start accelerate, or are for its parser, and one is a flag of FSDP."""
+    return (parsed or not STARTERS.isdisjoint(words)) and any(
+        "fsdp" in word and FLAG.fullmatch(word) is not None for word in words
+    )
+
+
+def _written_for(node: ast.expr, module: Module) -> list[str]:
+    """The texts that ``_text`` may answer with, as far as they are written beside ``node``: a list
+    that has no word of a command is passed over before anybody asks for values."""
+    bound: list[ast.expr | None] = [node]
+    if isinstance(node, ast.Name):
+        scope = module.table.scope_of(node).lookup(node.id)
+        bound = [b.value for b in scope.bindings[node.id]] if scope is not None else []
+    return [str(each.value) for each in bound if isinstance(each, ast.Constant)]
 
 
 def _text(node: ast.expr, module: Module, study: Study) -> str | None:

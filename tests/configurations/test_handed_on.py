@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import ast
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
+from fsdp_migrate.analysis.module import Module
+from fsdp_migrate.analysis.values import Constant
+from fsdp_migrate.planning.context import Study
 from fsdp_migrate.planning.outcome import Outcome
 from tests.helpers.migrating import migrate, unmarked
 
@@ -26,6 +30,11 @@ LEFT = {
     ),
     "one that is not known": (SET.format("choice()"), "it is choice()"),
     "what has no counterpart": (SET.format('"NO_SHARD"'), "NO_SHARD"),
+    "words that have names": (
+        'HOW = "launch"\nFLAG = "--fsdp_sharding_strategy"\n'
+        + LIST.replace('"launch"', "HOW").format('FLAG, "SHARD_GRAD_OP"'),
+        "write --fsdp_reshard_after_forward false",
+    ),
     "a list of words": (
         LIST.format('"--use_fsdp", "--fsdp_sharding_strategy", "FULL_SHARD"'),
         "--fsdp_reshard_after_forward true",
@@ -145,6 +154,24 @@ def test_what_accelerate_sets_for_itself_is_no_site() -> None:
     result, _ = migrate(files)
     assert not result.decisions
     assert migrate({"launch.py": source})[0].decisions
+
+
+def test_lists_that_have_no_word_of_a_command_cost_no_values(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    asked: list[str] = []
+    literal = Study.literal
+
+    def noted(study: Study, node: ast.expr, module: Module) -> Constant | None:
+        asked.append(ast.unparse(node))
+        return literal(study, node, module)
+
+    monkeypatch.setattr(Study, "literal", noted)
+    plain = 'def f(name="x", dim=0):\n    return [name, ("a", dim), "--use_fsdp", "launches"]\n'
+    migrate({"train.py": f"{plain}\nf()\n"})
+    assert not asked
+    migrate({"train.py": LIST.format('"--use_fsdp"')})
+    assert "'--use_fsdp'" in asked
 
 
 ARGUMENTS = "from transformers import TrainingArguments\n\n"

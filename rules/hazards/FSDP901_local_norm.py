@@ -1,0 +1,26 @@
+"""Norms of gradients that are one rank's."""
+
+from collections.abc import Iterator
+
+from fsdp_migrate.analysis.module import Module
+from fsdp_migrate.hazards import norms
+from fsdp_migrate.planning.context import Study
+from fsdp_migrate.planning.hazard import Hazard
+from fsdp_migrate.planning.rule import Rule
+
+MESSAGE = (
+    "this norm is of the shards that one rank holds, and nothing adds those of the others: it is "
+    "too small, and another on each rank"
+)
+HELP = (
+    "use what torch.nn.utils.clip_grad_norm_() or get_total_norm() gives, with full_tensor() of "
+    "it, or add the squares of all ranks with all_reduce() over the mesh that shards"
+)
+
+
+def find(study: Study, module: Module) -> Iterator[Hazard]:
+    for node in norms.find_local(study, module):
+        yield Hazard(RULE.code, module, node, MESSAGE, HELP)
+
+
+RULE = Rule(code="FSDP901", name="local_norm", handles=(), hazards=find)
