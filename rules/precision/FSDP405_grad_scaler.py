@@ -66,7 +66,8 @@ def decide(site: Site, study: Study) -> Decision:
         return study.rewritten(
             site, RULE.code, "torch.amp.GradScaler", proposal, models=models, review=review
         )
-    if any(isinstance(a, ast.Starred) for a in call.args):
+    unknown = {k.arg for k in call.keywords} - {*ARGUMENTS, None}
+    if unknown or any(isinstance(a, ast.Starred) for a in call.args):
         problem = "the arguments of ShardedGradScaler cannot be read"
         return study.left(site, RULE.code, problem, "use torch.amp.GradScaler", models=models)
     bound = dict(zip(ARGUMENTS, call.args, strict=False))

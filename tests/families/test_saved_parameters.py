@@ -128,6 +128,8 @@ PLAIN_LOADS = {
 with FSDP.summon_full_params(model):
     other.load_state_dict({COPIES})
 """,
+    "of a scheduler's": "scheduler.load_state_dict(dict(model.named_parameters()))\n",
+    "of an optimizer's": "opt.load_state_dict(dict(model.named_parameters()))\n",
     "of a state": "other.load_state_dict(model.state_dict())\n",
     "of the model itself": f"model.load_state_dict({COPIES})\n",
 }

@@ -9,6 +9,7 @@ over FSDP1's names, and stops now.
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator
 
 from fsdp_migrate.analysis.module import Module
@@ -44,6 +45,7 @@ MIXED = (
     "full_state_dict=True, for which all ranks must ask"
 )
 LOADING = "load_state_dict"
+OTHERS = re.compile(r"(?:^|_)opt|optim|sched|scaler|loader|sampler", re.I)  # no models' names
 SAFE = frozenset({"safetensors.torch.save", "safetensors.torch.save_file"})
 DEEP = 10  # lists, names and calls that lead to one another
 
@@ -76,10 +78,9 @@ def _loading_calls(study: Study, module: Module) -> Iterator[ast.Call]:
     """The loads of what is not sharded: those of a sharded model are checkpoints."""
     for call in module.table.calls_by_name.of({LOADING}):
         match call.func:
-            case ast.Attribute(value=receiver) if not parameter_owners.sharded(
-                receiver, module, study
-            ):
-                yield call
+            case ast.Attribute(value=receiver) if not OTHERS.search(last_name(receiver)):
+                if not parameter_owners.sharded(receiver, module, study):
+                    yield call
 
 
 def said_of(site: Site, study: Study) -> str:

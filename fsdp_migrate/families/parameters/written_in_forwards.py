@@ -11,7 +11,7 @@ and without. Under NO_SHARD, FSDP1 kept also what was written to the root's.
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 
 from fsdp_migrate.analysis.flow import access_path
 from fsdp_migrate.analysis.module import Module
@@ -29,7 +29,7 @@ from fsdp_migrate.families.wrapping.module_values import Kind, ModuleValues
 from fsdp_migrate.fsdp1.construct import Construct
 from fsdp_migrate.fsdp1.site import Site
 from fsdp_migrate.planning.context import Study
-from fsdp_migrate.planning.model import Decision
+from fsdp_migrate.planning.model import Constructor, Decision
 from fsdp_migrate.syntax.scopes import Kind as BindingKind
 from fsdp_migrate.syntax.trees import walk
 
@@ -48,7 +48,8 @@ REPLICAS = (
 
 
 def find_written_in_forwards(study: Study, module: Module) -> Iterator[Site]:
-    """A site for every statement that writes to a parameter where a forward may run."""
+    """A site for every statement that writes to a parameter where a forward may run; in place,
+    only where models may be replicas."""
     if not study.constructors:
         return
     found: dict[ast.stmt, tuple[Construct, ast.expr]] = {}
@@ -60,8 +61,13 @@ def find_written_in_forwards(study: Study, module: Module) -> Iterator[Site]:
     for statement, (construct, parameter) in found.items():
         if is_gathered(statement, study, module) or not _is_parameter(parameter, study, module):
             continue
-        if models_running(statement, study, module):
+        models = models_running(statement, study, module)
+        if models and (construct == ASSIGNED or _may_be_replicas(models, study)):
             yield Site(construct, module, statement, statement, parameter)
+
+
+def _may_be_replicas(models: Collection[Constructor], study: Study) -> bool:
+    return any("NO_SHARD" in strategies.possible(model, study) for model in models)
 
 
 def _is_parameter(node: ast.expr, study: Study, module: Module) -> bool:
@@ -106,6 +112,4 @@ def _gives_parameters(iterated: ast.expr, study: Study, module: Module) -> bool:
 def decide_changed(site: Site, study: Study, code: str) -> Decision:
     """Writes in place are kept, or lost, as in FSDP1; but for those of replicas."""
     models = models_running(site.node, study, site.module)
-    if any("NO_SHARD" in strategies.possible(model, study) for model in models):
-        return study.rewritten(site, code, "kept, in a forward", models=models, review=REPLICAS)
-    return study.kept_as_is(site, code, "kept, in a forward", models=models)
+    return study.rewritten(site, code, "kept, in a forward", models=models, review=REPLICAS)
