@@ -2,14 +2,13 @@
 
 import ast
 
-from fsdp_migrate.families.wrapping import device_code, devices, tables
+from fsdp_migrate.families.wrapping import device_code, devices
 from fsdp_migrate.fsdp1.site import Site
 from fsdp_migrate.planning.context import Study
 from fsdp_migrate.planning.edits import code
 from fsdp_migrate.planning.model import Decision
 from fsdp_migrate.planning.rule import Rule
 from fsdp_migrate.planning.shard_plan import ShardPlan
-from fsdp_migrate.syntax.trees import walk
 
 RULE = Rule(code="FSDP112", name="device_id", handles=("FullyShardedDataParallel(device_id=)",))
 
@@ -33,25 +32,7 @@ def decide(site: Site, study: Study) -> Decision:
     if made_current:
         return study.rewritten(site, RULE.code, made_current)
     device_code.keep_effects(plan, study)
-    if not grouped:  # whose mesh is made for the kind of this device
-        _remove_variable(value, plan, study)
     return study.dropped(site, RULE.code, "dropped, the current device is used")
-
-
-READING = ("param_init_fn", "sync_module_states")  # what is written for these may name the device
-MAKERS = frozenset({"torch.device", "torch.cuda.current_device"})
-
-
-def _remove_variable(value: ast.expr, plan: ShardPlan, study: Study) -> None:
-    """Remove a function's variable that only said the device here."""
-    module = plan.constructor.module
-    if any(map(plan.constructor.may_have, READING)):
-        return
-    match tables.assigned(value, module):
-        case ([ast.Call() as made], [_, name]) if plan.is_first("device_id"):
-            calls = [n for n in walk(made) if isinstance(n, ast.Call)]
-            if calls == [made] and study.external(made.func, module) <= MAKERS:
-                plan.proposal.delete(module, module.table.statement(name))
 
 
 def _explicit_mesh(plan: ShardPlan, study: Study) -> None:
