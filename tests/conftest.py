@@ -12,6 +12,7 @@ import pytest
 from fsdp_migrate.rewriting import journal
 from fsdp_migrate.verify.launch.start import warm_server
 from fsdp_migrate.verify.launch.warm import WarmServer
+from tests.helpers.commandline import Command, answering
 
 
 def pytest_collection_finish() -> None:
@@ -26,6 +27,22 @@ def _state(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv(journal.VARIABLE, str(tmp_path_factory.mktemp("state") / "journals"))
         yield
+
+
+@pytest.fixture
+def run(capfdbinary: pytest.CaptureFixture[bytes]) -> Command:
+    """Runs one command, and gives what it said."""
+    return answering(capfdbinary)
+
+
+@pytest.fixture
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty project that is the working directory."""
+    (tmp_path / "pyproject.toml").write_text("")
+    monkeypatch.chdir(tmp_path)
+    for name in ("NO_COLOR", "FORCE_COLOR"):
+        monkeypatch.delenv(name, raising=False)
+    return tmp_path
 
 
 @pytest.fixture(scope="session")

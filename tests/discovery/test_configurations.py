@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from fsdp_migrate.discovery import configurations, search
-from tests.helpers.commandline import Command, answering
+from tests.helpers.commandline import Command
 
 WRAPPING = """\
 from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
@@ -39,11 +39,6 @@ trainer:
     dtype: float16
     _target_: package.wrapping.shard
 """
-
-
-@pytest.fixture
-def run(capfdbinary: pytest.CaptureFixture[bytes]) -> Command:
-    return answering(capfdbinary)
 
 
 def write(directory: Path, files: dict[str, str]) -> Path:

@@ -18,25 +18,13 @@ from fsdp_migrate.verify.report import json as as_json
 from fsdp_migrate.verify.report.model import Report, Verdict
 from tests.documents.schemas import SCHEMAS, problems
 from tests.documents.snippets import of_page
-from tests.helpers.commandline import DEMO, Command, answering
+from tests.helpers.commandline import DEMO, Command
 from tests.helpers.migrating import REGISTRY
 from tests.tools.documents import ROOT
 from tests.verify.recordings import evidence
 
 AGENTS = ROOT / "docs" / "agents.md"
 SKILL = ROOT / "skills" / "fsdp-migrate" / "SKILL.md"
-
-
-@pytest.fixture
-def run(capfdbinary: pytest.CaptureFixture[bytes]) -> Command:
-    return answering(capfdbinary)
-
-
-@pytest.fixture
-def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    (tmp_path / "pyproject.toml").write_text("")
-    monkeypatch.chdir(tmp_path)
-    return tmp_path
 
 
 def checked(run: Command) -> Any:

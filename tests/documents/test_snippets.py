@@ -18,17 +18,12 @@ from typer.main import get_command
 
 from fsdp_migrate.cli import config, parser
 from tests.documents.snippets import PAGES, Snippet, commands, mentioned, of_page, snippets
-from tests.helpers.commandline import DEMO, Command, answering
+from tests.helpers.commandline import DEMO, Command
 from tests.helpers.migrating import migrate
 from tests.tools.documents import GUIDE, ROOT, with_guide
 
 LANGUAGES = {"", "diff", "json", "python", "sh", "text", "toml", "yaml"}
 LATER = {"migrate", "verify"}  # they train; tests/test_demo.py runs what the pages start with
-
-
-@pytest.fixture
-def run(capfdbinary: pytest.CaptureFixture[bytes]) -> Command:
-    return answering(capfdbinary)
 
 
 @pytest.fixture

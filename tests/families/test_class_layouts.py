@@ -86,17 +86,3 @@ def test_a_class_that_is_never_sharded_stays() -> None:
     orders, after = migrated("ABC, nn.Module", "Block")
     assert not orders
     assert "class Model(ABC, nn.Module):" in after
-
-
-def test_a_constructor_without_a_module_makes_none_of_the_classes() -> None:
-    """It had stopped the tool."""
-    partial = (
-        "from functools import partial\n\n"
-        "from torch.distributed.fsdp import FullyShardedDataParallel as FSDP\n\n"
-        "wrap = partial(FSDP, use_orig_params=True)\nmodel = wrap(net)\n"
-    )
-    slotted = PROGRAM.replace("BASES", "nn.Module").replace(
-        "class Mixin:\n    pass", "class Mixin:\n    __slots__ = ()"
-    )
-    result, _ = migrate({"wrapping.py": partial, "model.py": slotted})
-    assert not result.problems

@@ -17,7 +17,7 @@ from fsdp_migrate.planning.rule import Example
 from fsdp_migrate.report import summary
 from fsdp_migrate.rewriting import check
 from fsdp_migrate.syntax import guards, name_table_builder
-from tests.helpers.commandline import Command, answering
+from tests.helpers.commandline import Command
 from tests.helpers.migrating import REGISTRY, migrate, without_support
 
 PARTIAL = Options(partial=True)
@@ -851,11 +851,6 @@ def test_line_ends_and_tabs_stay() -> None:
 
 
 # -- the command ----------------------------------------------------------------------------------
-
-
-@pytest.fixture
-def run(capfdbinary: pytest.CaptureFixture[bytes]) -> Command:
-    return answering(capfdbinary)
 
 
 def test_the_summary_names_the_model_and_its_guards(

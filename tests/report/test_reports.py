@@ -17,7 +17,7 @@ import pytest
 from fsdp_migrate import report
 from fsdp_migrate.report import markdown, page
 from fsdp_migrate.report.event import Coverage
-from tests.helpers.commandline import DEMO, Command, answering
+from tests.helpers.commandline import DEMO, Command
 
 HEAD = "from torch.distributed.fsdp import FullyShardedDataParallel as FSDP\n\n"
 WRAPS = f"{HEAD}\ndef build(model):\n    return FSDP(model)\n"
@@ -52,19 +52,6 @@ MARKED = """from torch.distributed.fsdp import fully_shard
 # TODO(fsdp-migrate FSDP402): Look at <this> | that.
 fully_shard(net)
 """
-
-
-@pytest.fixture
-def run(capfdbinary: pytest.CaptureFixture[bytes]) -> Command:
-    return answering(capfdbinary)
-
-
-@pytest.fixture
-def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """An empty project that is the working directory."""
-    (tmp_path / "pyproject.toml").write_text("")
-    monkeypatch.chdir(tmp_path)
-    return tmp_path
 
 
 @pytest.fixture

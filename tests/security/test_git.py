@@ -13,7 +13,7 @@ import pytest
 from fsdp_migrate import git
 from fsdp_migrate.cli import trees
 from fsdp_migrate.errors import InputError
-from tests.helpers.commandline import Command, answering
+from tests.helpers.commandline import Command
 
 WRAPS = "from torch.distributed.fsdp import FullyShardedDataParallel as FSDP\n\nm = FSDP(net)\n"
 
@@ -23,11 +23,6 @@ def ask(root: Path, *arguments: str, given: bytes | None = None) -> bytes:
     settings = ["-c", "user.name=x", "-c", "user.email=x@localhost"]
     command = ["git", "-C", str(root), *settings, *arguments]
     return subprocess.run(command, check=True, capture_output=True, input=given).stdout
-
-
-@pytest.fixture
-def run(capfdbinary: pytest.CaptureFixture[bytes]) -> Command:
-    return answering(capfdbinary)
 
 
 @pytest.fixture

@@ -19,7 +19,7 @@ from fsdp_migrate.report import markdown
 from fsdp_migrate.verify.compare.gate import Gate, Status
 from fsdp_migrate.verify.report import RENDERERS
 from fsdp_migrate.verify.report.model import Report, Verdict
-from tests.helpers.commandline import ROOT, Command, answering
+from tests.helpers.commandline import ROOT, Command
 from tests.helpers.terminal import COLOUR, at_terminal
 from tests.verify.test_reporting import evidence, full
 
@@ -47,11 +47,6 @@ SOURCE = (
     f"FlatParameter('{EVIL}', '</pre><script>x</script>', '``` | @me ##[error]x')\n"
     f"FSDP(net)  # fsdp-migrate: leave <b>{EVIL}</b> | `x` ::error::y\n"
 )
-
-
-@pytest.fixture
-def run(capfdbinary: pytest.CaptureFixture[bytes]) -> Command:
-    return answering(capfdbinary)
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ from fsdp_migrate.planning.model import Decision
 from fsdp_migrate.planning.outcome import Outcome
 from fsdp_migrate.planning.rule import Example, LoadedRule
 from fsdp_migrate.syntax import suppressions
-from tests.helpers.commandline import Command, answering
+from tests.helpers.commandline import Command
 from tests.helpers.migrating import REGISTRY, migrate
 
 HEAD = "from torch.distributed.fsdp import FullyShardedDataParallel as FSDP\n\n"
@@ -23,18 +23,6 @@ def step(net):
     return model.clip_grad_norm_(1.0)
 """
 PLAIN = f"{HEAD}\ndef build(model):\n    return FSDP(model)\n{LATER}"
-
-
-@pytest.fixture
-def run(capfdbinary: pytest.CaptureFixture[bytes]) -> Command:
-    return answering(capfdbinary)
-
-
-@pytest.fixture
-def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    (tmp_path / "pyproject.toml").write_text("")
-    monkeypatch.chdir(tmp_path)
-    return tmp_path
 
 
 def build(body: str) -> str:

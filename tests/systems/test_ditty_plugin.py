@@ -14,7 +14,7 @@ import torch
 
 from fsdp_migrate.planning.outcome import Outcome
 from tests.configurations import running
-from tests.helpers.commandline import Command, answering
+from tests.helpers.commandline import Command
 from tests.helpers.migrating import files, migrate
 from tests.training.programs import FIXTURES, REPOSITORY
 
@@ -41,11 +41,6 @@ plugin = FullyShardedDataParallelPlugin(
 )
 accelerator = Accelerator(fsdp_plugin=plugin)
 """
-
-
-@pytest.fixture
-def run(capfdbinary: pytest.CaptureFixture[bytes]) -> Command:
-    return answering(capfdbinary)
 
 
 @pytest.fixture

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.helpers.commandline import Command, answering
+from tests.helpers.commandline import Command
 from tests.training.programs import Launcher, compare
 
 pytestmark = pytest.mark.train
@@ -69,11 +69,6 @@ def instantiate(config, *args, **kwargs):
 """
 MARKER = "TODO(fsdp-migrate FSDP408): Without use_orig_params=True FSDP1 had one flat parameter"
 BY_NAME, BY_PLACE = 'model=net, device=torch.device("cpu")', 'net, torch.device("cpu")'
-
-
-@pytest.fixture
-def run(capfdbinary: pytest.CaptureFixture[bytes]) -> Command:
-    return answering(capfdbinary)
 
 
 def program(directory: Path, run: Command, original: str, called: str) -> tuple[Path, Path]:
