@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import os
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path, PurePath
 
@@ -27,6 +27,7 @@ from fsdp_migrate.migration import (
 )
 from fsdp_migrate.migration.defects import Defect
 from fsdp_migrate.migration.named_values import name_repeated
+from fsdp_migrate.migration.renewing import renewer
 from fsdp_migrate.migration.second_run import unsettled
 from fsdp_migrate.migration.selection import UNPROVED, Options, key, without
 from fsdp_migrate.planning import forms, pages, rule, support_file, wrapped_elsewhere
@@ -330,7 +331,7 @@ def _edit(
     result.changes.clear()
     resolved = placed.edits
     edited = [module for module in project.modules if resolved.get(module)]
-    renew = _renewer(project, {module: resolved[module] for module in edited}, options)
+    renew = renewer(project, {module: resolved[module] for module in edited}, options)
     answers = workers.each(renew, edited, jobs=options.jobs, least=MANY)
     names = [module.display for module in edited]
     for module, answer in zip(progress.through("editing", edited, names), answers, strict=True):
@@ -352,49 +353,6 @@ def _edit(
     return unsettled(project, decisions, renewed, written, options, registry)
 
 
-def _renewer(
-    project: Project, edits: Mapping[Module, Sequence[Edit]], options: Options
-) -> Callable[[Module], tuple[bytes, str, Module | None]]:
-    """Makes a module's new bytes; what is wrong with them; the new module where it is made in this
-    process, for between processes only bytes travel: trees are dearer to send than to make."""
-    from fsdp_migrate.rewriting import unused_names
-    from fsdp_migrate.rewriting.apply import apply_edits
-    from fsdp_migrate.rewriting.edit_plan import EditError
-
-    process = os.getpid()
-    local = project.packages | options.first_party if edits else frozenset()
-    asked_for = unused_names.still_asked_for(project, edits)
-
-    def edited(module: Module, unused: unused_names.Unused) -> tuple[bytes, Module | str]:
-        try:
-            new = apply_edits(
-                module,
-                unused.applied(module, edits[module]),
-                line_length=options.line_length,
-                local=local,
-                single_line_imports=options.single_line_imports,
-            )
-        except EditError as error:
-            return b"", str(error)
-        return new, module if new == module.source.data else check.parse(module, new)
-
-    def renew(module: Module) -> tuple[bytes, str, Module | None]:
-        unused = unused_names.find(module, edits[module], asked_for[module])
-        new, after = edited(module, unused)
-        if isinstance(after, Module) and after is not module:
-            known = unused_names.find(module, edits[module], asked_for[module], after)
-            if known != unused:
-                new, after = edited(module, known)
-        if isinstance(after, str):
-            return new, after, None
-        if after is module:
-            return new, "", None
-        here = after if os.getpid() == process else None
-        return new, check.defect(module, after, options.target), here
-
-    return renew
-
-
 def _is_sound(
     module: Module, project: Project, options: Options, decisions: Sequence[Decision]
 ) -> bool:
@@ -404,4 +362,4 @@ def _is_sound(
     if placed.unproved:
         return False
     resolved = {m: e for m, e in placed.edits.items() if m is module and e}
-    return not resolved or not _renewer(project, resolved, options)(module)[1]
+    return not resolved or not renewer(project, resolved, options)(module)[1]
