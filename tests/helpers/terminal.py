@@ -18,10 +18,16 @@ PROMPT = "]? "
 SILENCE_S = 60
 
 
-def at_terminal(directory: Path, *arguments: str, answers: str, colour: bool = False) -> Answer:
+def at_terminal(
+    directory: Path,
+    *arguments: str,
+    answers: str,
+    colour: bool = False,
+    program: tuple[str, ...] = ("-m", "fsdp_migrate"),
+) -> Answer:
     """What the command says when it is answered with one letter of ``answers`` a question.
 
-    ``^`` types Ctrl-C, ``.`` ends the input.
+    ``^`` types Ctrl-C, ``.`` ends the input. ``program`` is what Python runs, when not the command.
 
     Raises:
         AssertionError: it says nothing for a minute, as when it asks for what nobody answers.
@@ -32,7 +38,7 @@ def at_terminal(directory: Path, *arguments: str, answers: str, colour: bool = F
     if not colour:
         env["NO_COLOR"] = "1"
     with subprocess.Popen(
-        [sys.executable, "-m", "fsdp_migrate", *arguments],
+        [sys.executable, *program, *arguments],
         stdin=theirs,
         stdout=theirs,
         stderr=theirs,
