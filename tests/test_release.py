@@ -114,7 +114,7 @@ def test_links_lead_somewhere_outside_of_the_repository() -> None:
 def test_nobody_meets_a_placeholder(wheel: zipfile.ZipFile) -> None:
     placeholder = re.compile(rb"\bOWNER\b|github\.com/(owner|user|your-)", re.IGNORECASE)
     shown = [ROOT / name for name in ("README.md", "action.yml", "CHANGELOG.md", "SECURITY.md")]
-    shown += [*(ROOT / "docs").glob("*.md"), ROOT / ".pre-commit-hooks.yaml"]
+    shown += [*(ROOT / "docs").rglob("*.md"), ROOT / ".pre-commit-hooks.yaml"]
     wrong = {path.name for path in shown if re.search(rb"\bOWNER\b", path.read_bytes())}
     told = [name for name in wheel.namelist() if name.endswith((".md", "METADATA", "__init__.py"))]
     wrong |= {name for name in told if placeholder.search(wheel.read(name))}

@@ -81,7 +81,7 @@ def on_page_markdown(markdown: str, page: Any, config: Any, files: Files) -> str
     here = page.file.src_uri
     if here == "index.md":
         page.meta["hide"] = ["navigation"]  # it is alone in its part
-    if page.parent is not None and page.parent.title == "Evidence":
+    if any(section.title == "Evidence" for section in page.ancestors):
         page.meta["search"] = {"boost": 0.5}  # long pages, which have a word of everything
     sources = {made: source for source, made in _places().items() if made != "index.md"}
     base = posixpath.dirname(sources.get(here, f"docs/{here}"))

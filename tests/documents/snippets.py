@@ -15,7 +15,7 @@ PAGES = [
     ROOT / "README.md",
     ROOT / "CONTRIBUTING.md",
     ROOT / "SECURITY.md",
-    *sorted((ROOT / "docs").glob("*.md")),
+    *sorted((ROOT / "docs").rglob("*.md")),
     *sorted((ROOT / "skills").rglob("*.md")),
 ]
 FENCE = re.compile(r"(?ms)^( *)```([^\n`]*)\n(.*?)^\1```")

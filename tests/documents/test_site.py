@@ -85,9 +85,14 @@ def read(site: Path) -> dict[Path, Read]:
     return {path: Read(path) for path in site.rglob("*.html")}
 
 
+def written() -> set[str]:
+    """The pages in docs/."""
+    return {p.relative_to(ROOT / "docs").as_posix() for p in (ROOT / "docs").rglob("*.md")}
+
+
 def sources() -> dict[str, str]:
     """The pages that there must be, by where they are on the site, with a word that is on each."""
-    found = {f"{path.stem}/": "" for path in (ROOT / "docs").glob("*.md")}
+    found = {page.removesuffix(".md") + "/": "" for page in written()}
     found |= {f"rules/{page.code}/": page.code for page in pages.pages()}
     found |= {"contributing/": "", "changelog/": "", "security-policy/": ""}
     del found["index/"]
@@ -97,10 +102,10 @@ def sources() -> dict[str, str]:
 def test_the_navigation_names_every_page() -> None:
     """Without building it: what is not in the list cannot be found."""
     text = (ROOT / "mkdocs.yml").read_text(encoding="utf-8").partition("\nnav:")[2]
-    named = set(re.findall(r"[\w-]+\.md", text))
-    assert {path.name for path in (ROOT / "docs").glob("*.md")} <= named
+    named = set(re.findall(r"[\w/-]+\.md", text))
+    assert written() <= named
     made = {"contributing.md", "changelog.md", "security-policy.md"}
-    assert named - made <= {path.name for path in (ROOT / "docs").glob("*.md")}
+    assert named - made <= written()
 
 
 @installed

@@ -1,7 +1,8 @@
 """Renew what is generated in docs/: ``python -m tests.tools.documents [PART ...]``.
 
 ``rules`` are the tables of rules, ``coverage`` those of ``tests/coverage``, ``torchtitan`` is the
-code that is set beside torchtitan's, ``guide`` that of the guide from FSDP1 to FSDP2.
+code that is set beside torchtitan's, ``guide`` that of the guide from FSDP1 to FSDP2,
+``first-contact`` the table of all first runs.
 ``configurations`` are settings of accelerate, which is run on each. ``corpus`` runs the tool on the
 published packages of ``tests/corpus/requirements.txt`` and takes minutes;
 ``FSDP_MIGRATE_CORPUS`` names a directory to keep the downloads in.
@@ -22,6 +23,7 @@ from tests.configurations import axolotl_table, lightning_table, table, trainer_
 from tests.corpus import packages
 from tests.coverage import OUTCOMES, Row, construct, runtime, silent
 from tests.helpers.migrating import migrate, migrated
+from tests.tools import first_contact
 
 ROOT = Path(__file__).parents[2]
 README = ROOT / "README.md"
@@ -29,6 +31,7 @@ GUIDE = ROOT / "docs" / "fsdp1-to-fsdp2.md"
 CONFIGURATIONS = ROOT / "docs" / "configurations.md"
 CORPUS = ROOT / "docs" / "corpus.md"
 COVERAGE = ROOT / "docs" / "coverage.md"
+FIRST_CONTACT = ROOT / "docs" / "first-contact.md"
 RULES = ROOT / "docs" / "rules.md"
 TORCHTITAN = ROOT / "docs" / "torchtitan.md"
 GUIDED = """\
@@ -183,6 +186,10 @@ def with_guide(document: str) -> str:
     return re.sub(pattern, renewed, document, flags=re.DOTALL)
 
 
+def with_first_contact(document: str) -> str:
+    return between("first-contact", document, first_contact.summary())
+
+
 def renew_corpus() -> None:
     with tempfile.TemporaryDirectory() as scratch:
         wheels = packages.download(Path(scratch))
@@ -210,6 +217,9 @@ def main(parts: Sequence[str]) -> None:
         TORCHTITAN.write_text(text, encoding="utf-8")
     if not parts or "guide" in parts:
         GUIDE.write_text(with_guide(GUIDE.read_text(encoding="utf-8")), encoding="utf-8")
+    if not parts or "first-contact" in parts:
+        text = with_first_contact(FIRST_CONTACT.read_text(encoding="utf-8"))
+        FIRST_CONTACT.write_text(text, encoding="utf-8")
     if not parts or "corpus" in parts:
         renew_corpus()
 

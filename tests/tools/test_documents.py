@@ -23,6 +23,11 @@ def test_the_tables_of_coverage_are_current() -> None:
     assert documents.with_coverage(text) == text
 
 
+def test_the_table_of_first_contact_is_current() -> None:
+    text = documents.FIRST_CONTACT.read_text(encoding="utf-8")
+    assert documents.with_first_contact(text) == text
+
+
 PROGRAM = """\
 import torch
 from torch import nn
