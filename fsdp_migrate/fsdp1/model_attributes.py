@@ -9,7 +9,7 @@ from fsdp_migrate.analysis.module import Module
 from fsdp_migrate.analysis.tracing.tracer import Tracer
 from fsdp_migrate.analysis.values import Class, Constant, Made, Values, is_open
 from fsdp_migrate.fsdp1 import api as fsdp1
-from fsdp_migrate.fsdp1 import inner_questions, possible_models
+from fsdp_migrate.fsdp1 import inner_questions, possible_models, state_types
 from fsdp_migrate.fsdp1.construct import Construct, ConstructKind
 from fsdp_migrate.fsdp1.model_values import (
     is_class_of_models,
@@ -110,8 +110,11 @@ def _is_taken(value: object) -> bool:
 def _is_of_another_class(
     attribute: ast.Attribute, found: Values, module: Module, tracer: Tracer
 ) -> bool:
-    """Whether a state is asked for in a way that FSDP1's models refuse: another class's method, to
-    which none of them gets."""
+    """Whether a state, or a kind of it, is asked for in a way that FSDP1's models refuse: another
+    class's method, to which none of them gets."""
+    if attribute.attr in KINDS and not models(found, tracer):
+        call = _call_of(attribute, module)
+        return isinstance(call, ast.Call) and bool(state_types.refused(call))
     return has_foreign_keyword(attribute, module) and not any(
         isinstance(v.callee, Class) for v in models(found, tracer)
     )
@@ -199,6 +202,7 @@ STATE_KEYWORDS = {
     "state_dict": frozenset({"destination", "prefix", "keep_vars"}),
     "load_state_dict": frozenset({"state_dict", "strict", "assign"}),
 }
+KINDS = frozenset({"state_dict_type", "set_state_dict_type"})
 FLAT = "FlatParameter"
 STRATEGY = "sharding_strategy"
 OF_STATE = fsdp1.STATE_METHODS | {fsdp1.FORWARD}

@@ -37,6 +37,8 @@ from fsdp_migrate.syntax.scopes import Binding, Kind, differ
 from fsdp_migrate.syntax.trees import children
 
 WORD = re.compile(r"\b[A-Za-z_]\w*\b")
+NAME = re.compile(r"(?<![\w.])[A-Za-z_]\w*\b")  # `x.device` has no name `device`
+COMMENT = re.compile(r"(?m)^\s*#.*$")
 PLAIN_STRING = re.compile(r'(?<!\w)"[^"\\\n]*"')  # no f-string: those have names in them
 
 
@@ -151,8 +153,8 @@ def _changes(module: Module, edits: Sequence[Edit]) -> _Changes:
                 removed.add(edit.value)
         for each in new_code(edit):
             nodes: list[ast.expr] = []
-            text = PLAIN_STRING.sub("", each.flatten(nodes))
-            mentioned.update(WORD.findall(text))
+            text = COMMENT.sub("", PLAIN_STRING.sub("", each.flatten(nodes)))
+            mentioned.update(NAME.findall(text))
             kept.update(nodes)
     quoted_names = frozenset(strings)
     gone: set[ast.AST] = set()

@@ -7,13 +7,13 @@ from textwrap import indent
 
 from fsdp_migrate.analysis.flow import access_path
 from fsdp_migrate.analysis.values import Class, Made
-from fsdp_migrate.families.wrapping import cuda, device_code, devices, first_ranks, meshes
+from fsdp_migrate.families.wrapping import cuda, device_code, devices, first_ranks, ignored, meshes
 from fsdp_migrate.families.wrapping.enclosing_models import Role, role
 from fsdp_migrate.fsdp1 import references
 from fsdp_migrate.fsdp1.site import Site
 from fsdp_migrate.planning.context import Study
 from fsdp_migrate.planning.edits import Code, code
-from fsdp_migrate.planning.model import Constructor, Decision, is_none
+from fsdp_migrate.planning.model import Constructor, Decision
 from fsdp_migrate.planning.rule import Rule
 from fsdp_migrate.planning.shard_plan import DCP, ShardPlan
 from fsdp_migrate.syntax.expressions import last_name
@@ -36,7 +36,8 @@ def decide(site: Site, study: Study) -> Decision:
         return _within_groups(site, condition, study)
     if plan.from_rank0:
         return study.rewritten(site, RULE.code, "with param_init_fn")
-    ignores = _ignores(plan.constructor)
+    # What is ignored is not sent: every rank keeps its own.
+    ignores = ignored.is_any(plan.constructor)
     if not _may_be_elsewhere(plan.constructor, study):
         _broadcast(plan, condition, Ranks())
         return study.rewritten(site, RULE.code, "broadcast from rank 0")
@@ -53,12 +54,6 @@ def decide(site: Site, study: Study) -> Decision:
 
 
 IGNORED_TOO = "the ignored parameters are rank 0's too; FSDP1 left every rank its own"
-
-
-def _ignores(constructor: Constructor) -> bool:
-    """Whether some parameters are ignored: those are not sent, every rank keeps its own."""
-    given = [constructor.arguments.get(name) for name in ("ignored_modules", "ignored_states")]
-    return any(node is not None and not is_none(node) for node in given)
 
 
 def _within_groups(site: Site, condition: ast.expr | None, study: Study) -> Decision:
@@ -180,7 +175,7 @@ def _broadcast(plan: ShardPlan, condition: ast.expr | None, ranks: Ranks) -> Non
         text = "for {g} in {all}:\n" + indent(text, INDENT)
     if ranks.device is not None:
         text = f"{{s}} = {{t}}.detach().to({{device}})\n{text}\n{{t}}.detach().copy_({{s}})"
-    if _ignores(plan.constructor):
+    if ignored.is_any(plan.constructor):
         parts["i"] = plan.fresh("ignored_params")
         text = "if {t} not in {i}:\n" + indent(text, INDENT)
     text = "for {t} in (*{m}.parameters(), *{m}.buffers()):\n" + indent(text, INDENT)

@@ -22,6 +22,7 @@ from fsdp_migrate.families.checkpoints import (
 )
 from fsdp_migrate.families.checkpoints.state_owners import sharded_inside
 from fsdp_migrate.families.wrapping import passed_arguments, stored_models
+from fsdp_migrate.fsdp1 import state_types
 from fsdp_migrate.fsdp1.site import Site
 from fsdp_migrate.planning.context import Study
 from fsdp_migrate.planning.edits import code
@@ -73,11 +74,11 @@ def decide(site: Site, study: Study) -> Decision:
             quiet=True,
         )
     models = state_dict_settings.models_concerned(first_argument(call), site.module, study)
-    if names := state_dict_settings.refused(call):
+    if why := state_types.refused(call):
         return study.left(
             site,
             RULE.code,
-            f"FSDP1's state_dict_type takes no {' or '.join(names)}: the call raises TypeError",
+            f"FSDP1's state_dict_type {why}: the call raises TypeError",
             "drop the context, and give get_model_state_dict the StateDictOptions that are meant",
             models=models,
         )

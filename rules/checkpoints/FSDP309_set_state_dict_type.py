@@ -12,6 +12,7 @@ from fsdp_migrate.families.checkpoints import (
 )
 from fsdp_migrate.families.checkpoints.state_dict_contexts import read_setting_at
 from fsdp_migrate.families.wrapping.sharded_parts import sharded_parts
+from fsdp_migrate.fsdp1 import state_types
 from fsdp_migrate.fsdp1.site import Site
 from fsdp_migrate.planning.context import Study
 from fsdp_migrate.planning.edits import code
@@ -36,6 +37,15 @@ def decide(site: Site, study: Study) -> Decision:
     models = state_dict_settings.models_concerned(model, site.module, study)
     problem = ""
     setting = state_dict_settings.Setting()
+    setter = isinstance(call, ast.Call) and site.construct.last != "get_state_dict_type"
+    if setter and (why := state_types.refused(site.call)):
+        return study.left(
+            site,
+            RULE.code,
+            f"FSDP1's set_state_dict_type {why}: the call raises TypeError",
+            "drop it, and give get_model_state_dict the StateDictOptions that are meant",
+            models=models,
+        )
     if study.run_time_states:
         return _kept(site, study, models)
     if site.construct.last == "get_state_dict_type":

@@ -3,17 +3,14 @@
 import ast
 
 from fsdp_migrate.analysis.flow import access_path
-from fsdp_migrate.analysis.module import Module
 from fsdp_migrate.analysis.values import Constant, Display, Unknown, Value
-from fsdp_migrate.families.wrapping import frozen_modules
-from fsdp_migrate.fsdp1.references import enclosing_function
+from fsdp_migrate.families.wrapping import frozen_modules, ignored
 from fsdp_migrate.fsdp1.site import Site
 from fsdp_migrate.planning.context import Study
 from fsdp_migrate.planning.edits import Code, code
 from fsdp_migrate.planning.model import Decision
 from fsdp_migrate.planning.rule import Rule
 from fsdp_migrate.planning.shard_plan import ShardPlan
-from fsdp_migrate.syntax.trees import FUNCTIONS
 
 RULE = Rule(
     code="FSDP113",
@@ -33,7 +30,7 @@ def decide(site: Site, study: Study) -> Decision:
     plan, value, name = study.argument(site)
     if isinstance(value, ast.Constant) and value.value is None:
         return study.dropped(site, RULE.code, "dropped, it was None")
-    if _is_empty(value, site.module):
+    if ignored.is_empty(value, site.module):
         return study.dropped(site, RULE.code, "dropped, it was empty")
     other = _other(name, plan)
     one_at_most = other is not None and (
@@ -59,7 +56,11 @@ def _other(name: str, plan: ShardPlan) -> ast.expr | None:
     (other,) = {"ignored_modules", "ignored_states"} - {name}
     given = plan.constructor.arguments.get(other)
     is_none = isinstance(given, ast.Constant) and given.value is None
-    return None if given is None or is_none or _is_empty(given, plan.constructor.module) else given
+    return (
+        None
+        if given is None or is_none or ignored.is_empty(given, plan.constructor.module)
+        else given
+    )
 
 
 def _leave_out(
@@ -120,19 +121,3 @@ def _is_list_or_none(value: Value) -> bool:
     return is_none or (
         isinstance(value, Display) and isinstance(value.node, (ast.List, ast.Tuple, ast.Set))
     )
-
-
-def _is_empty(value: ast.expr, module: Module) -> bool:
-    """Whether an argument is a list without elements, or a function's name of one that has no
-    other use."""
-    match value:
-        case ast.List(elts=[]) | ast.Tuple(elts=[]):
-            return True
-        case ast.Name(id=name):
-            others = [n for n in module.table.names_by_id.of({name}) if n is not value]
-            match [module.table.parents[n] for n in others]:
-                case [ast.Assign(value=ast.List(elts=[]) | ast.Tuple(elts=[]), targets=[target])]:
-                    around = enclosing_function(module, value)
-                    own = isinstance(around, FUNCTIONS) and target is others[0]
-                    return own and enclosing_function(module, target) is around
-    return False

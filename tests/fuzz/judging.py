@@ -19,7 +19,8 @@ UNBOUND, UNUSED = "new unbound name", "new unused name"
 KINDS = (TRACEBACK, CHECK, COMPILES, SECOND, UNBOUND, UNUSED)
 _UNBOUND = re.compile("that nothing binds: (.*)")
 LINE = re.compile(r" from line \d+")
-RUFF = ("--isolated", "--no-cache", "--select=F401,F811,F821,F841", "--output-format=json")
+TYPES = frozenset({"Annotated", "Literal"})  # of `typing`, with texts that are no types
+RUFF = ("--isolated", "--no-cache", "--select=F401,F811,F821,F823,F841", "--output-format=json")
 
 
 def faults(text: str) -> Iterator[tuple[str, str]]:
@@ -62,25 +63,41 @@ def _names(before: Mapping[str, str], after: Mapping[str, str]) -> Iterator[tupl
     old, new = before["program.py"], after["program.py"]
     known = _said(old)
     unbound = _unbound(known)
-    imported = {
+    imported = Counter(
         alias.asname or alias.name
         for node in ast.walk(ast.parse(old))
         if isinstance(node, ast.Import | ast.ImportFrom)
         for alias in node.names
-    }
-    if unbound & imported:
+    )
+    if unbound & imported.keys():
         return  # it asks for names in front of their imports, and so does what is made of it
     shared = {_quoted(message) for code, message in known if code == "F811"}
     told = "\n".join(re.findall(r"(?m)^ *# (?:TODO|    ).*$", new))
+    early = {_quoted(message) for code, message in known if code == "F823"}
     for said, number in (_said(new) - known).items():
         code, message = said
+        if code == "F823" or _quoted(message) in early:
+            continue  # a function asks for it in front of what binds it there, and stops
         if code == "F821" and _quoted(message) in unbound:
             continue  # it is asked for more often
+        if code == "F821" and unbound & TYPES and _is_quoted_alone(_quoted(message), new):
+            continue  # the linter takes a text for a type, as it does not know what it is given to
+        if code == "F811" and imported[_quoted(message)] > 1:
+            continue  # the second import stands where it stood
+        if code == "F401" and re.search(
+            rf"# type: .*\b{_quoted(message).rpartition('.')[2]}\b", new
+        ):
+            continue  # a type comment names it, which this linter does not read
         if code == "F401" and _quoted(message).rpartition(".")[2] in shared:
             continue  # two imports gave it one name, and one of them had no use
         if code == "F841" and _quoted(message) in told:
             continue  # a marker tells what to do with it
         yield UNBOUND if code == "F821" else UNUSED, f"{message}" + (f" ({number})" * (number > 1))
+
+
+def _is_quoted_alone(name: str, text: str) -> bool:
+    """Whether a program has a name in texts alone."""
+    return not any(isinstance(n, ast.Name) and n.id == name for n in ast.walk(ast.parse(text)))
 
 
 def _unbound(said: Counter[tuple[str, str]]) -> set[str]:

@@ -25,7 +25,6 @@ from fsdp_migrate.families.checkpoints.hoisting_places import Place
 from fsdp_migrate.families.checkpoints.settings_in_force import setters
 from fsdp_migrate.families.checkpoints.state_dict_contexts import functions_with_contexts
 from fsdp_migrate.families.checkpoints.state_dict_settings import (
-    TYPE_ARGUMENTS,
     Setting,
     is_for_run_time,
     possible_kinds,
@@ -36,6 +35,7 @@ from fsdp_migrate.families.wrapping import meshes, strategies
 from fsdp_migrate.fsdp1 import api as fsdp1
 from fsdp_migrate.fsdp1.model_values import is_taken_for_model
 from fsdp_migrate.fsdp1.site import Site
+from fsdp_migrate.fsdp1.state_types import ARGUMENTS
 from fsdp_migrate.planning.context import Study
 from fsdp_migrate.planning.edits import Code
 from fsdp_migrate.planning.model import Constructor, is_none
@@ -82,10 +82,10 @@ def expressed(
         is_known = is_known and _is_native(node, module, study)
         is_known = is_known and not _is_for_every_rank(call, where, study)
     else:
-        bound = bind_arguments(call, TYPE_ARGUMENTS) or {}
+        bound = bind_arguments(call, ARGUMENTS) or {}
         given = [each for name, each in bound.items() if name != "module"]
         where, is_known = module, _is_said_in_block(call, given, node, module, study)
-    bound = bind_arguments(call, TYPE_ARGUMENTS) or {}
+    bound = bind_arguments(call, ARGUMENTS) or {}
     kind = bound.get("state_dict_type")
     if kind is None or not is_known:
         return None
@@ -110,7 +110,7 @@ def expressed(
 def _is_for_every_rank(call: ast.Call, module: Module, study: Study) -> bool:
     """Whether a configuration in sight gives every rank what it takes to the CPU, for which there
     are no options."""
-    bound = bind_arguments(call, TYPE_ARGUMENTS) or {}
+    bound = bind_arguments(call, ARGUMENTS) or {}
     values = (
         value
         for name in ("state_dict_config", "optim_state_dict_config")
@@ -231,7 +231,7 @@ def _is_native(node: ast.AST, module: Module, study: Study) -> bool:
 def written_kind(call: ast.Call, module: Module, study: Study) -> ast.expr | None:
     """``StateDictType.FULL_STATE_DICT`` of a call that sets a kind, if that is written out there:
     what gets a state by it needs no name for it."""
-    kind = (bind_arguments(call, TYPE_ARGUMENTS) or {}).get("state_dict_type")
+    kind = (bind_arguments(call, ARGUMENTS) or {}).get("state_dict_type")
     if not isinstance(kind, ast.Attribute):
         return None
     return (

@@ -15,8 +15,8 @@ from fsdp_migrate.analysis.flow import access_path
 from fsdp_migrate.analysis.module import Module
 from fsdp_migrate.analysis.tracing.functions import class_of_method, is_self
 from fsdp_migrate.analysis.values import Class, Made, Unknown
-from fsdp_migrate.families.checkpoints.state_dict_settings import TYPE_ARGUMENTS
 from fsdp_migrate.fsdp1 import model_values
+from fsdp_migrate.fsdp1.state_types import ARGUMENTS
 from fsdp_migrate.planning.context import Study
 from fsdp_migrate.planning.model import is_none
 from fsdp_migrate.syntax.expressions import bind_arguments, first_argument, given_arguments
@@ -36,7 +36,7 @@ def is_kept(call: ast.Call, module: Module, study: Study) -> bool:
     """Whether a call of ``set_state_dict_type`` reads all that it sets off attributes of an object
     that no longer change."""
     method = _method_around(call, module)
-    bound = bind_arguments(call, TYPE_ARGUMENTS)
+    bound = bind_arguments(call, ARGUMENTS)
     if method is None or bound is None or "state_dict_type" not in bound:
         return False
     names: dict[str, bool] = {}  # and whether it is an attribute of the object itself

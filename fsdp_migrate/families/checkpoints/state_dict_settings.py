@@ -23,7 +23,7 @@ from fsdp_migrate.analysis.version_tests import Reader
 from fsdp_migrate.families.wrapping import strategies
 from fsdp_migrate.families.wrapping.sharded_parts import Held, sharded_parts
 from fsdp_migrate.fsdp1 import api as fsdp1
-from fsdp_migrate.fsdp1 import model_values
+from fsdp_migrate.fsdp1 import model_values, state_types
 from fsdp_migrate.fsdp1.site import Site
 from fsdp_migrate.planning.context import Study
 from fsdp_migrate.planning.model import Constructor, Decision
@@ -71,7 +71,6 @@ LOCAL = (
 
 
 KINDS = frozenset({"FULL", "LOCAL", "SHARDED"})
-TYPE_ARGUMENTS = ("module", "state_dict_type", "state_dict_config", "optim_state_dict_config")
 
 
 def has_group(bound: dict[str, ast.expr]) -> bool:
@@ -90,7 +89,7 @@ def read_setting(
 
 
 def _read(call: ast.Call, module: Module, study: Study, frame: Frame | None) -> Setting:
-    bound = bind_arguments(call, TYPE_ARGUMENTS)
+    bound = bind_arguments(call, state_types.ARGUMENTS)
     if bound is None or "state_dict_type" not in bound:
         return Setting(problem="its arguments cannot be read")
     for given in list(bound.values())[1:]:
@@ -119,7 +118,7 @@ def _read(call: ast.Call, module: Module, study: Study, frame: Frame | None) -> 
 def possible_kinds(call: ast.Call, module: Module, study: Study) -> set[str]:
     """The kinds that a call may set where only the running program knows which: those that may get
     there, and where that is not known, those that the project names."""
-    given = (bind_arguments(call, TYPE_ARGUMENTS) or {}).get("state_dict_type")
+    given = (bind_arguments(call, state_types.ARGUMENTS) or {}).get("state_dict_type")
     found = study.values(given, module) if given is not None else frozenset()
     names = {(fsdp1.canonical(v.name) if isinstance(v, External) else "") or "" for v in found}
     kinds = {name.removeprefix("StateDictType.").removesuffix("_STATE_DICT") for name in names}
@@ -131,7 +130,7 @@ def possible_kinds(call: ast.Call, module: Module, study: Study) -> set[str]:
 def kind_of(call: ast.Call, module: Module, study: Study, frame: Frame | None) -> str:
     """The kind that a call sets when the function around it is called as in ``frame``; nothing if
     that is not known."""
-    bound = bind_arguments(call, TYPE_ARGUMENTS) or {}
+    bound = bind_arguments(call, state_types.ARGUMENTS) or {}
     given = bound.get("state_dict_type")
     values = study.tracer.evaluate(given, module, frame) if given is not None and frame else ()
     names = {fsdp1.canonical(v.name) if isinstance(v, External) else None for v in values}
@@ -256,14 +255,9 @@ def effective_setting(setting: Setting, models: frozenset[Constructor], study: S
 
 def is_context(node: ast.expr, module: Module, study: Study) -> bool:
     """Whether an expression is a call of FSDP1's ``state_dict_type`` context manager."""
-    if not isinstance(node, ast.Call) or refused(node):
+    if not isinstance(node, ast.Call) or state_types.refused(node):
         return False
     return is_static_call(node, "state_dict_type", module, study)
-
-
-def refused(call: ast.Call) -> list[str]:
-    """The arguments of a call for which FSDP1's functions that set a kind of state raise."""
-    return [k.arg for k in call.keywords if k.arg is not None and k.arg not in TYPE_ARGUMENTS]
 
 
 def is_static_call(call: ast.Call, name: str, module: Module, study: Study) -> bool:

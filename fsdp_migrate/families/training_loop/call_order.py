@@ -26,8 +26,15 @@ def runs_before_sharding(
     In every function that leads to both, the one comes first; and there is one for each model.
     """
     here = _leading_to(place, module, study)
-    found = [_leading_to(each.call, each.module, study) for each in models]
-    return bool(found) and all(_precedes(here, there) for there in found)
+    found = [_made_at(each) for each in models]
+    there = [_leading_to(call, where, study) for each in found for call, where in each]
+    return bool(found) and all(found) and all(_precedes(here, each) for each in there)
+
+
+def _made_at(model: Constructor) -> Iterable[tuple[ast.expr, Module]]:
+    """The calls that shard: of a subclass of FSDP1, whose constructor may be nowhere in the file,
+    those of the subclass."""
+    return model.made_at if model.defined_by is not None else [(model.call, model.module)]
 
 
 def _leading_to(place: ast.expr, module: Module, study: Study) -> Places:
