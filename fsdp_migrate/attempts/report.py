@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -14,6 +13,7 @@ from fsdp_migrate.report.markdown import code, text
 from fsdp_migrate.verify.compare.coverage import listed
 from fsdp_migrate.verify.compare.gate import AMPLIFIES, plural
 from fsdp_migrate.verify.report.cells import traceback_lines
+from fsdp_migrate.verify.report.json import written
 from fsdp_migrate.verify.report.model import Report
 
 SCHEMA = 1
@@ -185,7 +185,7 @@ def as_text(migration: Migration) -> str:
 
 def as_json(migration: Migration) -> str:
     """The answer as data."""
-    return json.dumps(migration.to_dict(), indent=2) + "\n"
+    return written(migration.to_dict())
 
 
 def markdown(migration: Migration) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from dataclasses import replace
 from xml.etree import ElementTree as ET
 
 import pytest
@@ -13,6 +14,7 @@ from fsdp_migrate.attempts.report import Migration, as_json, as_text, markdown
 from fsdp_migrate.attempts.search import Forms, Limits, Search, Suspect
 from fsdp_migrate.verify.report.model import Report, Verdict
 from tests.attempts.reports import report
+from tests.documents.schemas import problems
 
 
 def migration(*, broken: str = "", says: str = "the whole program", **more: object) -> Migration:
@@ -86,3 +88,32 @@ def test_the_page_shows_and_does_not_obey(piece: str) -> None:
 def test_the_data_is_that_of_the_migration() -> None:
     found = migration(broken="x")
     assert json.loads(as_json(found)) == found.to_dict()
+
+
+@pytest.mark.parametrize(
+    "found",
+    [
+        migration(),
+        migration(broken="x", seen=("train.py:3: a fact",), notes=("a note",), written=("a.py",)),
+    ],
+    ids=["at once", "with one left"],
+)
+def test_the_data_has_the_form_that_is_published(found: Migration) -> None:
+    document = json.loads(as_json(found))
+    assert problems("migrate", document) == []
+    (attempt, *_) = document["attempts"]
+    for place in (document, attempt, attempt["reports"][0]):
+        place["another"] = 1
+        assert problems("migrate", document)
+        del place["another"]
+
+
+def test_a_search_that_ends_at_the_original_has_the_form_too() -> None:
+    found = migration(broken="x")
+    found.search.best = None
+    assert problems("migrate", json.loads(as_json(found))) == []
+
+
+def test_what_is_not_finite_is_a_string() -> None:
+    written = as_json(replace(migration(), seconds=float("inf")))
+    assert '"seconds": "inf"' in written

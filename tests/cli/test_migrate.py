@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from fsdp_migrate.rewriting import apply
+from tests.documents.schemas import problems
 from tests.helpers.commandline import Command
 
 PROGRAM = """\
@@ -82,6 +84,13 @@ def broken(monkeypatch: pytest.MonkeyPatch, old: bytes, new: bytes) -> None:
     monkeypatch.setattr(apply, "apply_edits", wrong)
 
 
+def answered() -> Any:
+    """What ``-o answer.json`` wrote, in the form that is published."""
+    document = json.loads(Path("answer.json").read_text())
+    assert problems("migrate", document) == []
+    return document
+
+
 # --- programs that are trained --------------------------------------------------------------------
 
 
@@ -94,7 +103,7 @@ def test_what_trains_the_same_is_written(run: Command, script: Path) -> None:
     assert CRITIC in after
     assert "PASS, same training: the whole program, 6 steps" in answer.out
     assert "ANSWER: same training (1 attempt" in answer.out
-    said = json.loads(Path("answer.json").read_text())
+    said = answered()
     assert said["same_training"]
     assert said["written"] == ["train.py"]
     assert [attempt["passes"] for attempt in said["attempts"]] == [True]
@@ -121,7 +130,7 @@ def test_the_model_that_trains_otherwise_is_left(
     assert GENERATOR in after
     assert "critic = FSDP(build(2))" in after
     assert "critic.clip_grad_norm_(0.2)" in after
-    said = json.loads(Path("answer.json").read_text())
+    said = answered()
     assert said["same_training"]
     line = PROGRAM[: PROGRAM.index("critic = FSDP")].count("\n") + 1
     (left,) = said["left"]
@@ -140,7 +149,7 @@ def test_a_model_that_needs_the_run_time_form_gets_it(
     after = script.read_text()
     assert GENERATOR in after
     assert "critic = shard(build(2))" in after
-    said = json.loads(Path("answer.json").read_text())
+    said = answered()
     assert said["left"] == []
     (other,) = said["other_forms"]
     assert other["what"].startswith("the run-time form for the model made at train.py:")
@@ -229,7 +238,7 @@ def test_a_guard_that_is_reached_leaves_its_model(
     answer = run("migrate", "train.py", "-o", "answer.json", *(["--", "--save"] * reached))
     assert answer.code == 1, answer.out
     after = script.read_text()
-    said = json.loads(Path("answer.json").read_text())
+    said = answered()
     assert said["same_training"], answer.out
     assert GENERATOR in after
     if not reached:

@@ -11,11 +11,16 @@ from fsdp_migrate.verify.report.model import Report
 
 
 def render(report: Report) -> str:
-    """One JSON object, indented, ending in a newline.
+    """One JSON object, as :func:`written` has it."""
+    return written(report.to_dict())
+
+
+def written(document: dict[str, Any]) -> str:
+    """A document as text, indented, ending in a newline.
 
     Strict JSON: numbers that are not finite become the strings ``"nan"``, ``"inf"``, ``"-inf"``.
     """
-    text = json.dumps(_strict(report.to_dict()), indent=2, ensure_ascii=False, allow_nan=False)
+    text = json.dumps(_strict(document), indent=2, ensure_ascii=False, allow_nan=False)
     return shown.in_json(text) + "\n"
 
 
