@@ -67,6 +67,15 @@ def test_one_parameter(written: str) -> None:
 
 
 @pytest.mark.parametrize(
+    "hidden", ["(lambda net: net)(b)", "[b][0]", "(b or a)", "(b if x is not None else a)"]
+)
+def test_one_that_is_hidden(hidden: str) -> None:
+    text = after(f"{hidden}.data = b.data * 0.9")
+    assert f"{hidden}.data.copy_(b.data * 0.9)" in text
+    assert LOST in text
+
+
+@pytest.mark.parametrize(
     "run", ["b.data.mul_(0.9).add_(a.data)", "b.copy_(a)", "self.scale.fill_(2)"]
 )
 def test_what_is_written_in_place_is_marked_under_no_shard_alone(run: str) -> None:
@@ -79,7 +88,9 @@ def test_what_changes_its_dtype_is_left() -> None:
     assert "TODO" in after("b.data = b.data.half()")
 
 
-@pytest.mark.parametrize("run", ["self.seen.data = a.sum() + self.seen", "x.data = x + 1"])
+@pytest.mark.parametrize(
+    "run", ["self.seen.data = a.sum() + self.seen", "x.data = x + 1", "[x][0].data = x + 1"]
+)
 def test_what_is_no_parameter_is_not_touched(run: str) -> None:
     text = after(run)
     assert run in text

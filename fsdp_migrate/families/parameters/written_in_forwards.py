@@ -83,6 +83,14 @@ def _is_parameter(node: ast.expr, study: Study, module: Module) -> bool:
                 for d in study.defined_by(node, module)
                 if d.kind is BindingKind.ELEMENT and d.value is not None
             )
+        case ast.Call(args=[*parts]) | ast.List(elts=parts) | ast.Tuple(elts=parts):
+            return any(_is_parameter(part, study, module) for part in parts)  # not followed
+        case ast.Subscript(value=inside) | ast.NamedExpr(value=inside):
+            return _is_parameter(inside, study, module)
+        case ast.BoolOp(values=parts):
+            return any(_is_parameter(part, study, module) for part in parts)
+        case ast.IfExp(body=one, orelse=other):
+            return any(_is_parameter(part, study, module) for part in (one, other))
     return False
 
 
