@@ -16,6 +16,7 @@ from fsdp_migrate.analysis import reaching_bindings
 from fsdp_migrate.analysis.module import Module
 from fsdp_migrate.analysis.project import Project
 from fsdp_migrate.fsdp1 import api as fsdp1
+from fsdp_migrate.fsdp1.references import enclosing_function
 from fsdp_migrate.planning.edits import (
     DropBranch,
     DropElse,
@@ -80,8 +81,11 @@ def find(
         if read is not None:
             changes.mentioned &= read
         found = unused_variables.find(module, changes.removed, changes.gone)
-        stay = changes.mentioned | said
-        more = {statement for statement, name in found if name not in stay}
+        more = {
+            statement
+            for statement, name in found
+            if name not in said and not changes.is_mentioned(name, statement, module)
+        }
         if not more:
             break
         variables |= more
@@ -125,12 +129,23 @@ class _Changes:
     removed: set[ast.AST]  # the nodes that edits take out
     gone: set[ast.AST]  # the names in them
     mentioned: set[str]  # the identifiers that new code spells out itself
+    spelled: list[tuple[ast.AST | None, set[str]]]  # those of each piece, and where it goes
+
+    def is_mentioned(self, name: str, statement: ast.stmt, module: Module) -> bool:
+        """Whether new code in the function around a statement spells out a name of it."""
+        function = enclosing_function(module, statement)
+        return name in self.mentioned and any(
+            name in names
+            and (place is None or place is function or function in module.table.ancestors(place))
+            for place, names in self.spelled
+        )
 
 
 def _changes(module: Module, edits: Sequence[Edit]) -> _Changes:
     removed: set[ast.AST] = set()
     kept: set[ast.AST] = set()
     mentioned: set[str] = set()
+    spelled: list[tuple[ast.AST | None, set[str]]] = []
     strings = [each.string for each in string_annotations.in_annotations(module.table)]
     for edit in edits:
         match edit:
@@ -138,7 +153,9 @@ def _changes(module: Module, edits: Sequence[Edit]) -> _Changes:
                 if not _writes_down_itself(edit):
                     removed.add(edit.node)
                 if edit.node in strings:
-                    mentioned.update(re.findall(r"\w+", edit.code.preview()))
+                    names = set(re.findall(r"\w+", edit.code.preview()))
+                    mentioned |= names
+                    spelled.append((edit.node, names))
             case ReplaceStatement():
                 removed.add(edit.node)
             case Unwrap():
@@ -154,7 +171,9 @@ def _changes(module: Module, edits: Sequence[Edit]) -> _Changes:
         for each in new_code(edit):
             nodes: list[ast.expr] = []
             text = COMMENT.sub("", PLAIN_STRING.sub("", each.flatten(nodes)))
-            mentioned.update(NAME.findall(text))
+            names = set(NAME.findall(text))
+            mentioned |= names
+            spelled.append((getattr(edit, "node", None), names))
             kept.update(nodes)
     quoted_names = frozenset(strings)
     gone: set[ast.AST] = set()
@@ -164,7 +183,7 @@ def _changes(module: Module, edits: Sequence[Edit]) -> _Changes:
         if isinstance(node, ast.Name) or node in quoted_names:
             gone.add(node)
         inside += (n for n in children(node) if n not in kept and n not in removed)
-    return _Changes(removed, gone, mentioned)
+    return _Changes(removed, gone, mentioned, spelled)
 
 
 def _imports(module: Module, changes: _Changes, asked_for: frozenset[str]) -> Iterator[Binding]:

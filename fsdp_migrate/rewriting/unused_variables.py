@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterator
 from fsdp_migrate.analysis.module import Module
 from fsdp_migrate.planning.edits import ReplaceStatement, code
 from fsdp_migrate.syntax.kinds import of_kind
-from fsdp_migrate.syntax.scopes import Binding, Scope
+from fsdp_migrate.syntax.scopes import Binding, Kind, Scope
 from fsdp_migrate.syntax.trees import walk
 
 SHOWING = frozenset({"dir", "eval", "exec", "locals", "vars"})  # names that nobody spells
@@ -49,7 +49,9 @@ def find(
     for scope, name in asked:
         named = [n for n in table.names_by_id.named(name) if not isinstance(n.ctx, ast.Store)]
         uses = [n for n in named if table.within[n].lookup(name) is scope]
-        given = {b.node: _target(b, module) for b in scope.bindings[name]}
+        # Every name that is deleted is one of the uses.
+        bound = (b for b in scope.bindings[name] if b.kind is not Kind.DELETE)
+        given = {b.node: _target(b, module) for b in bound}
         if gone.issuperset(uses) and None not in given.values() and not _is_shown(scope, module):
             for statement, target in given.items():
                 # What becomes another variable, or goes with what is around it, stays as it is.

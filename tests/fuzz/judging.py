@@ -84,15 +84,27 @@ def _names(before: Mapping[str, str], after: Mapping[str, str]) -> Iterator[tupl
             continue  # the linter takes a text for a type, as it does not know what it is given to
         if code == "F811" and imported[_quoted(message)] > 1:
             continue  # the second import stands where it stood
-        if code == "F401" and re.search(
-            rf"# type: .*\b{_quoted(message).rpartition('.')[2]}\b", new
-        ):
-            continue  # a type comment names it, which this linter does not read
-        if code == "F401" and _quoted(message).rpartition(".")[2] in shared:
-            continue  # two imports gave it one name, and one of them had no use
+        if code == "F401" and _has_reason(_quoted(message), shared, new):
+            continue
         if code == "F841" and _quoted(message) in told:
             continue  # a marker tells what to do with it
         yield UNBOUND if code == "F821" else UNUSED, f"{message}" + (f" ({number})" * (number > 1))
+
+
+def _has_reason(imported: str, shared: set[str], text: str) -> bool:
+    """Whether an import stays for what this linter does not read, a type comment or a text that is
+    evaluated; or two imports gave it one name, and one of them had no use."""
+    tree = ast.parse(text)
+    names = {
+        alias.asname or alias.name
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Import | ast.ImportFrom)
+        for alias in node.names
+        if f".{alias.name}".endswith(f".{imported.rpartition('.')[2]}")
+    }
+    texts = {n.value for n in ast.walk(tree) if isinstance(n, ast.Constant)}
+    commented = {*re.findall(r"\w+", "\n".join(re.findall("# type: (.*)", text)))}
+    return not names.isdisjoint(shared | commented | texts)
 
 
 def _is_quoted_alone(name: str, text: str) -> bool:
