@@ -126,7 +126,8 @@ class Answering:
         Args:
             at: where the marker stands, if not at the site.
         """
-        edits = (Mark(site.module, at or site.node, code, sentences(reason, help)),)
+        said = sentences(reason, help)
+        edits = (Mark(site.module, at or site.node, code, said, stays=True),)
         cause = Cause.FINAL if final else Cause.OWN
         return Decision(
             site,

@@ -196,6 +196,7 @@ class Mark(Edit):
     ``name`` and ``together``: where a file has many names of which the same is to be said, the
     first marker says it of all of them, ``{names}``, and the others are not written; so it is with
     two at one statement. ``once``: it is about a setting of the program, said once in a file.
+    ``stays``: ``node`` is not touched, and the marker stands above the line that has it.
     """
 
     node: ast.AST
@@ -204,6 +205,7 @@ class Mark(Edit):
     name: str = ""
     together: str = ""
     once: bool = False
+    stays: bool = False
 
     @property
     def comment(self) -> str:

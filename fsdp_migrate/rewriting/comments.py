@@ -8,6 +8,7 @@ its comments, and goes when the block is done and its comments are handed to the
 from __future__ import annotations
 
 import ast
+import re
 import textwrap
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
@@ -127,6 +128,21 @@ def from_first_comment(leading: Iterable[cst.EmptyLine]) -> list[cst.EmptyLine]:
 def own_lines(texts: Iterable[str]) -> list[cst.EmptyLine]:
     """Comments, each on a line of its own."""
     return [cst.EmptyLine(comment=cst.Comment(text)) for text in texts]
+
+
+def line_of(mark: Mark, lines: Sequence[Line]) -> int:
+    """Above which of the lines in place of a statement its marker stands: the next run looks for it
+    where what stays is."""
+    if len(lines) == 1 or not mark.stays or not isinstance(mark.node, ast.expr | ast.stmt):
+        return 0
+    text = "".join(mark.module.source.segment(mark.node).split())
+    whole = re.compile(rf"(?<!\w){re.escape(text)}(?!\w)")
+    return next((n for n, line in enumerate(lines) if whole.search(_tight(line))), 0)
+
+
+def _tight(line: Line) -> str:
+    """The code of a line without its spaces."""
+    return "".join(cst.Module([line]).code.split())
 
 
 def add_markers(

@@ -112,12 +112,15 @@ def with_keyword(
     value: cst.BaseExpression,
     opening: cst.BaseParenthesizableWhitespace,
 ) -> list[cst.Arg]:
-    """``args`` with one more keyword, laid out like the last one. ``opening`` precedes them all."""
-    new = cst.Arg(
-        value=value,
-        keyword=cst.Name(name),
-        equal=cst.AssignEqual(cst.SimpleWhitespace(""), cst.SimpleWhitespace("")),
-    )
+    """``args`` with one more keyword, ``**value`` for a ``name`` of two stars.
+
+    It is laid out like the last one; ``opening`` precedes them all.
+    """
+    tight = cst.AssignEqual(cst.SimpleWhitespace(""), cst.SimpleWhitespace(""))
+    if name == "**":
+        new = cst.Arg(value=value, star="**")
+    else:
+        new = cst.Arg(value=value, keyword=cst.Name(name), equal=tight)
     if not args:
         return [new]
     last = args[-1]

@@ -235,7 +235,11 @@ class Editor(ExpressionEditor):
         lines += following
         if edits.marks:
             lines = lines or [comments.placeholder()]
-            lines[0] = comments.add_markers(lines[0], edits.marks, above, width=self.width(node))
+            at = {mark: comments.line_of(mark, lines) for mark in edits.marks}
+            for index, made in enumerate(lines):
+                marks = [mark for mark in edits.marks if at[mark] == index]
+                over = () if index else above
+                lines[index] = comments.add_markers(made, marks, over, width=self.width(node))
         return lines
 
     def width(self, node: ast.AST) -> int:

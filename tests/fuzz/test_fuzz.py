@@ -50,8 +50,31 @@ from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
         "def build(model, group, other):\n    wrap = functools.partial(FSDP, process_group=group)\n"
         "    group = other\n    model = FSDP(model, mixed_precisions=None)\n"
         "    return wrap(model), group\n",
+        # A class whose constructor is FSDP1's own has no call of it in the file.
+        "class Model(FSDP):\n    pass\n\n\nclass Net:\n    def __init__(self):\n"
+        "        net.load_state_dict(state)\n\n\ndef main():\n    return Model(Net())\n\n\n"
+        "main()\n",
+        # What is left stands below a line that is written for its neighbour.
+        "from torch.distributed.fsdp._traversal_utils import _get_fsdp_handles\n\n\n"
+        "def average(mean, model):\n    mean, model = FSDP(mean), FSDP(model)\n"
+        "    ours, theirs = _get_fsdp_handles(mean), _get_fsdp_handles(model)\n"
+        "    old = [h.flat_param.data for h in ours]\n    torch._foreach_mul_(old, 0.9)\n"
+        "    return [h.flat_param.data for name in theirs]\n",
+        # Names that attributes, comments and functions beside it have, too.
+        "def place(device):\n    kind = torch.device(device)\n"
+        "    return FSDP(net, device_id=kind)\n\n\ndef build(model):\n    device = torch.device('cpu')\n"
+        "    settings = {'device_id': device}\n    return FSDP(model, **settings)\n",
+        # A name that is deleted in between.
+        "def resume(net, optimizer, saved):\n    model = FSDP(net)\n"
+        "    state = FSDP.scatter_full_optim_state_dict(saved, model)\n"
+        "    optimizer.load_state_dict(state)\n    del state\n    state = len(saved)\n"
+        "    state = FSDP.scatter_full_optim_state_dict(saved, model)\n"
+        "    optimizer.load_state_dict(state)\n    del state\n    return model\n",
     ],
-    ids=["a handle", "an enum", "two in a row", "support"],
+    ids=[
+        *("a handle", "an enum", "two in a row", "support", "no constructor", "one of two left"),
+        *("names beside it", "deleted"),
+    ],
 )
 def test_what_it_found(text: str) -> None:
-    assert not list(judging.faults(f"import functools\n\n{BESIDE}{text}"))
+    assert not list(judging.faults(f"import functools\n\nimport torch\n{BESIDE}{text}"))
