@@ -62,7 +62,8 @@ from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
         "    return [h.flat_param.data for name in theirs]\n",
         # Names that attributes, comments and functions beside it have, too.
         "def place(device):\n    kind = torch.device(device)\n"
-        "    return FSDP(net, device_id=kind)\n\n\ndef build(model):\n    device = torch.device('cpu')\n"
+        "    return FSDP(net, device_id=kind)\n\n\n"
+        "def build(model):\n    device = torch.device('cpu')\n"
         "    settings = {'device_id': device}\n    return FSDP(model, **settings)\n",
         # A name that is deleted in between.
         "def resume(net, optimizer, saved):\n    model = FSDP(net)\n"
