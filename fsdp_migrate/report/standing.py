@@ -59,7 +59,8 @@ def standing(result: Result, files: Mapping[str, bytes]) -> tuple[list[Remark], 
             for marker in said.markers:
                 listed = (path, marker.code, marker.target) in left
                 remark = _remark(path, marker, marker.code, marker.sentence, lines)
-                markers.append(_placed(replace(remark, listed=listed), excerpt))
+                spans = {"end_line": marker.end_line, "target": marker.target}
+                markers.append(_placed(replace(remark, listed=listed, **spans), excerpt))
             for ignore in said.ignores:
                 for message in _unused(ignore, used[path, ignore.line, ignore.column]):
                     help_ = "remove it" if not ignore.flaw else "mend or remove it"
@@ -91,7 +92,12 @@ def _placed(remark: Remark, excerpt: Excerpt | None) -> Remark:
         return remark
     cell, line, column = excerpt.place(remark.line, remark.column)
     where = excerpt.file_line(remark.line)
-    return replace(remark, cell=cell, line=line, column=column, file_line=where)
+    below = {}
+    for name, row in (("end_line", remark.end_line), ("target", remark.target)):
+        inside, below[name], _ = excerpt.place(row) if row else (0, 0, 0)
+        if inside != cell:  # the next cell says nothing of this one
+            below[name] = 0
+    return replace(remark, cell=cell, line=line, column=column, file_line=where, **below)
 
 
 def _unused(ignore: Ignore, used: set[str]) -> Iterator[str]:

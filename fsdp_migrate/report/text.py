@@ -233,10 +233,7 @@ def closing(found: Sequence[Event], total: Summary) -> list[str]:
     lines = [to_do(total)]
     if total.hazards and total.sites:
         lines.append(hazards(total))
-    if total.markers:
-        number = len(total.markers)
-        lines.append(f"{number} {plural('marker', number)} in the code to settle and remove")
-    lines += open_lines(total)
+    lines += [*settle(total), *open_lines(total)]
     if not total.rewrite:  # it stands in no file
         return lines
     if total.rewritten or total.review:
@@ -244,6 +241,13 @@ def closing(found: Sequence[Event], total: Summary) -> list[str]:
     elif own := next((e for e in found if is_for_you(e)), None):
         lines.append(f"Next: fsdp-migrate explain {shlex.quote(own.where)}")
     return lines
+
+
+def settle(total: Summary) -> list[str]:
+    """How many markers stand in code."""
+    number = len(total.markers)
+    said = f"{number} {plural('marker', number)} in the code to settle and remove"
+    return [said] if number else []
 
 
 def is_for_you(event: Event) -> bool:
