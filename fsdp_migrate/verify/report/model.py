@@ -123,7 +123,8 @@ class Apart:
 
 _AS_IT_IS = (
     "nothing was decided about the migration: make the program run as it was before, by its "
-    "packages, data, arguments and environment, and verify again"
+    "packages, data (--share, where git has none of it), arguments and environment, then verify "
+    "again"
 )
 
 
