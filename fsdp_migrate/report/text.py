@@ -232,7 +232,8 @@ def title(total: Summary) -> str:
             return "the analysis failed"
         if total.problems:
             return "not all files could be read"
-        return hazards(total) if total.hazards else "no FSDP1 found"
+        found = hazards(total) if total.hazards else "no FSDP1 found"
+        return "; ".join([found, *settle(total)])
     if not total.counted:
         return "all of FSDP1 is ignored"
     return f"{total.percent} % of FSDP1 can be migrated"
