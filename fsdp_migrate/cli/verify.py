@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import gc
 import json
+import sys
 from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -40,6 +41,7 @@ def verify(asked: Verify) -> int:
     """Verify and show the verdict; the exit code."""
     from fsdp_migrate.verify.plan import PlanError
     from fsdp_migrate.verify.report import RENDERERS
+    from fsdp_migrate.verify.report.text import render
 
     gc.enable()  # recordings come and go for as long as programs train
     with ExitStack() as stack:
@@ -57,6 +59,10 @@ def verify(asked: Verify) -> int:
             console.note("interrupted: nothing was decided; the trees are untouched")
             return BAD
         for name, path in formats:
+            if path is None and name == "text":
+                wide = console.columns(sys.stdout)
+                _show(render(report, wide), name, quiet=asked.quiet)
+                continue
             text = RENDERERS[name](report)
             if path is None:
                 _show(text, name, quiet=asked.quiet)
