@@ -59,8 +59,9 @@ def standing(result: Result, files: Mapping[str, bytes]) -> tuple[list[Remark], 
             for marker in said.markers:
                 listed = (path, marker.code, marker.target) in left
                 remark = _remark(path, marker, marker.code, marker.sentence, lines)
-                spans = {"end_line": marker.end_line, "target": marker.target}
-                markers.append(_placed(replace(remark, listed=listed, **spans), excerpt))
+                end, target = marker.end_line, marker.target
+                remark = replace(remark, listed=listed, end_line=end, target=target)
+                markers.append(_placed(remark, excerpt))
             for ignore in said.ignores:
                 for message in _unused(ignore, used[path, ignore.line, ignore.column]):
                     help_ = "remove it" if not ignore.flaw else "mend or remove it"
@@ -92,12 +93,14 @@ def _placed(remark: Remark, excerpt: Excerpt | None) -> Remark:
         return remark
     cell, line, column = excerpt.place(remark.line, remark.column)
     where = excerpt.file_line(remark.line)
-    below = {}
-    for name, row in (("end_line", remark.end_line), ("target", remark.target)):
-        inside, below[name], _ = excerpt.place(row) if row else (0, 0, 0)
-        if inside != cell:  # the next cell says nothing of this one
-            below[name] = 0
-    return replace(remark, cell=cell, line=line, column=column, file_line=where, **below)
+
+    def below(row: int) -> int:
+        inside, found, _ = excerpt.place(row) if row else (0, 0, 0)
+        return found if inside == cell else 0  # the next cell says nothing of this one
+
+    end, target = below(remark.end_line), below(remark.target)
+    placed = replace(remark, cell=cell, line=line, column=column, file_line=where)
+    return replace(placed, end_line=end, target=target)
 
 
 def _unused(ignore: Ignore, used: set[str]) -> Iterator[str]:

@@ -111,6 +111,20 @@ def test_a_marker_of_a_site_that_is_still_there_says_so(here: Path, run: Command
     assert [marker["listed"] for marker in document["markers"]] == [True]
 
 
+def test_a_marker_in_a_notebook_has_lines_of_its_cell(here: Path, run: Command) -> None:
+    marker = "# TODO(fsdp-migrate FSDP401): One.\n#     And two."
+    sources = ["import torch.distributed.fsdp", f"a = 1\n{marker}\nb = 2", marker, "c = 3"]
+    cells = [
+        {"cell_type": "code", "metadata": {}, "outputs": [], "source": source} for source in sources
+    ]
+    notebook = {"cells": cells, "metadata": {}, "nbformat": 4, "nbformat_minor": 5}
+    (here / "n.ipynb").write_text(json.dumps(notebook))
+    first, second = checked(run)["markers"]
+    assert (first["cell"], first["line"], first["end_line"], first["target"]) == (2, 2, 3, 4)
+    assert (second["cell"], second["line"], second["end_line"]) == (3, 1, 2)
+    assert "target" not in second  # the next cell may run at any time
+
+
 def test_a_torch_that_is_too_old_is_told(here: Path, run: Command) -> None:
     """What `rewrite` says on the screen of requirements, and they alone, is in the JSON as well."""
     (here / "example.py").write_text(
