@@ -1,7 +1,8 @@
 """Pages of the site that stand outside of docs/, and links that lead there: a hook of mkdocs.
 
-The page of a rule is its file in rules/, those of the project are files at the root. Nothing is
-copied into the repository: they are read when the site is built.
+The page of a rule is its file in rules/, those of the project are files at the root, and the skill
+of agents has a folder of its own. Nothing is copied into the repository: they are read when the
+site is built.
 """
 
 from __future__ import annotations
@@ -14,10 +15,11 @@ from typing import Any
 from mkdocs.structure.files import File, Files
 
 ROOT = Path(__file__).parents[2]
-AT_THE_ROOT = {  # by their names on the site
+BESIDE_DOCS = {  # by their names on the site
     "contributing.md": "CONTRIBUTING.md",
     "security-policy.md": "SECURITY.md",
     "changelog.md": "CHANGELOG.md",
+    "skill.md": "skills/fsdp-migrate/SKILL.md",
 }
 LINK = re.compile(r"(?<=\]\()(?![a-z]+:|#)([^)#\s]+)")
 NOWHERE = re.compile(r"\[([^\]]*)\]\(/(?:blob|tree)/main/[^)]*\)")  # before there is an address
@@ -45,7 +47,7 @@ def uri(rule: Path) -> str:
 
 def _places() -> dict[str, str]:
     """The pages that are made, by the paths of their sources in the repository."""
-    made = {source: page for page, source in AT_THE_ROOT.items()}
+    made = {source: page for page, source in BESIDE_DOCS.items()}
     made["README.md"] = "index.md"
     for paths in rules().values():
         made |= {path.relative_to(ROOT).as_posix(): uri(path) for path in paths}
@@ -67,7 +69,7 @@ def on_config(config: Any) -> Any:
 
 def on_files(files: Files, config: Any) -> Files:
     """Add the pages that are made."""
-    for page, source in AT_THE_ROOT.items():
+    for page, source in BESIDE_DOCS.items():
         text = (ROOT / source).read_text(encoding="utf-8")
         files.append(File.generated(config, page, content=text))
     for paths in rules().values():

@@ -66,7 +66,7 @@ def _check(asked: Check) -> int:
         total = replace(total, contents=summary.contents(run))
     found = report.events(run.result)
     if "json" in formats.values():
-        total = replace(total, checks=_checks(found))
+        total = replace(total, checks=_checks([*found, *total.markers]))
     for output, name in formats.items():
         one = _statistics(found, total) if asked.statistics else report.render(name, found, total)
         if output is None:
@@ -75,7 +75,7 @@ def _check(asked: Check) -> int:
         elif not _written(output, one):
             return BAD
     if asked.outputs and not asked.quiet:
-        console.note(text.to_do(total))
+        console.note("\n".join([text.to_do(total), *text.settle(total)]))
     summary.tell_problems(total)
     if not asked.quiet:
         summary.tell_notes(run)
@@ -128,7 +128,7 @@ def _rewriting(asked: Check) -> str:
     return shlex.join(words)
 
 
-def _checks(found: Sequence[report.Event]) -> dict[str, tuple[str, ...]]:
+def _checks(found: Sequence[report.Event | report.Remark]) -> dict[str, tuple[str, ...]]:
     """The checks of ``verify`` that decide about the sites of each rule."""
     from fsdp_migrate.verify.compare import blame
 

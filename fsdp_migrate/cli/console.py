@@ -9,9 +9,11 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 import sys
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from typing import TextIO
 
 from fsdp_migrate import shown
 
@@ -26,6 +28,11 @@ def coloured(stream: object = None) -> bool:
     if os.environ.get("FORCE_COLOR"):
         return True
     return bool(getattr(target, "isatty", lambda: False)()) and os.environ.get("TERM") != "dumb"
+
+
+def columns(stream: TextIO) -> int:
+    """How wide the terminal is that a stream leads to; 0 where it leads to none."""
+    return shutil.get_terminal_size().columns if stream.isatty() else 0
 
 
 def out(text: str, links: Mapping[str, str] | None = None) -> None:
@@ -82,7 +89,7 @@ def sites(lines: Iterable[str]) -> None:
     for line in lines:
         found = re.match(r"(FSDP\d{3})(  )(\S+)(.*)", line)
         if found is None:
-            _print([(line, "dim")])
+            _print([(line, "dim" if line.startswith(" " * 10) else "")])
         else:
             code, gap, verb, rest = found.groups()
             _print([(code, "bold"), (gap, ""), (verb, STYLES.get(verb, "")), (rest, "")])

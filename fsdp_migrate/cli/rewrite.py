@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import shlex
+import sys
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -177,8 +178,10 @@ def _show_patch(run: Run, asked: Rewrite) -> int:
     total = report.printable_summary(summary.summary(run))
     if not asked.quiet:
         found = report.printable(report.events(run.result))
-        sites = text.rewrite_lines(found, every=asked.verbose)
-        for line in (*sites, *text.requirement_lines(total), *text.guard_lines(found)):
+        columns = console.columns(sys.stderr)
+        sites = text.rewrite_lines(found, every=asked.verbose, columns=columns)
+        required = text.requirement_lines(total, columns=columns)
+        for line in (*sites, *required, *text.guard_lines(found)):
             console.note(line)
     summary.tell_problems(total)
     if not asked.quiet:
@@ -214,7 +217,11 @@ def show_run(run: Run, *, verbose: bool) -> None:
     """Say what was done to each site, and how much that is in all."""
     total = report.printable_summary(summary.summary(run))
     found = report.printable(report.events(run.result))
-    lines = [*text.rewrite_lines(found, every=verbose), *text.requirement_lines(total)]
+    columns = console.columns(sys.stdout)
+    lines = [
+        *text.rewrite_lines(found, every=verbose, columns=columns),
+        *text.requirement_lines(total, columns=columns),
+    ]
     console.sites(lines)
     summary.tell_problems(total)
     if lines:

@@ -82,6 +82,27 @@ def check_out(revision: str, tree: Path, target: Path, side: str, share: Sequenc
     return target
 
 
+def not_in_git(tree: Path, share: Sequence[str]) -> list[str]:
+    """What git ignores in ``tree``, less what is ``share``d, hidden or a cache: a checkout of a
+    revision is without it."""
+    root = project_paths.git_root(tree)
+    if root is None:
+        return []
+    asked = ("ls-files", "-z", "--others", "--ignored", "--exclude-standard", "--directory")
+    try:
+        said = git.ask(root, *asked, "--", tree.relative_to(root).as_posix())
+    except git.GitError:
+        return []
+    names = [(root / os.fsdecode(name)).relative_to(tree) for name in said.split(b"\0") if name]
+    return [
+        name.as_posix()
+        for name in sorted(names)
+        if not any(part.startswith((".", "__pycache__")) for part in name.parts)
+        and name.suffix != ".pyc"
+        and not any(name.is_relative_to(shared) for shared in share)
+    ]
+
+
 def _put(entries: Sequence[git.Entry], target: Path) -> list[str]:
     """Write files of git into ``target``; the links that would lead out of it, which are not made.
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import gc
 import json
+import sys
 from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,10 +17,12 @@ from fsdp_migrate.cli.trees import (
     AlreadySaid,
     check_out,
     make_rewritten_copy,
+    not_in_git,
     scratch_directory,
 )
 from fsdp_migrate.discovery import project_paths
 from fsdp_migrate.errors import ConfigError, InputError
+from fsdp_migrate.shown import path as shown_path
 
 if TYPE_CHECKING:
     from fsdp_migrate.verify.plan import Plan
@@ -38,6 +41,7 @@ def verify(asked: Verify) -> int:
     """Verify and show the verdict; the exit code."""
     from fsdp_migrate.verify.plan import PlanError
     from fsdp_migrate.verify.report import RENDERERS
+    from fsdp_migrate.verify.report.text import render
 
     gc.enable()  # recordings come and go for as long as programs train
     with ExitStack() as stack:
@@ -55,6 +59,10 @@ def verify(asked: Verify) -> int:
             console.note("interrupted: nothing was decided; the trees are untouched")
             return BAD
         for name, path in formats:
+            if path is None and name == "text":
+                wide = console.columns(sys.stdout)
+                _show(render(report, wide), name, quiet=asked.quiet)
+                continue
             text = RENDERERS[name](report)
             if path is None:
                 _show(text, name, quiet=asked.quiet)
@@ -112,6 +120,8 @@ def _plan(asked: Verify, stack: ExitStack) -> tuple[Plan, dict[str, Any]]:
     for side, revision in revisions.items():
         trees[side] = check_out(revision, tree, scratch_directory(stack) / side, side, asked.share)
         shown[side] = f"{tree} at {revision}"
+    if "before" in revisions and (ignored := not_in_git(tree, asked.share)):
+        shown["ignored"] = ignored
     if revisions and len(trees) == 1:
         # A revision is compared with what the working tree holds now.
         trees["before" if "after" in trees else "after"] = tree
@@ -136,12 +146,16 @@ def _verify(plan: Plan, shown: dict[str, Any], *, strict_cost: bool) -> Report:
     from fsdp_migrate.cli.study import study
     from fsdp_migrate.verify import run
     from fsdp_migrate.verify.report.against_sites import against_sites
+    from fsdp_migrate.verify.report.model import Verdict
     from fsdp_migrate.verify.report.progress import Progress
 
     studied = beside(lambda: study(plan.before))  # while the program trains
     with Progress(plan.max_steps) as progress:
         report = run.verify(plan, on_event=progress)
     notes = shown.get("notes", ())
+    ignored = shown.pop("ignored", [])
+    if ignored and report.verdict in (Verdict.BEFORE_FAILED, Verdict.BEFORE_HUNG):
+        notes = (*notes, _absent(ignored))
     try:
         report = against_sites(report, studied())
     except InputError as error:  # which was none for the programs: the verdict stands
@@ -183,3 +197,13 @@ def _show(text: str, name: str, *, quiet: bool) -> None:
         console.out(text)
         return
     console.words(text, _STYLES)
+
+
+def _absent(ignored: list[str]) -> str:
+    """That a revision lacks what git ignores, which a program may need."""
+    more = f" and {len(ignored) - 3} more" if len(ignored) > 3 else ""
+    names = ", ".join(map(shown_path, ignored[:3]))
+    return (
+        "the original comes from git, without what git ignores: name with --share what the program "
+        f"needs of {names}{more}"
+    )

@@ -56,7 +56,8 @@ def read(
     """Parse every file that is Python; say what is wrong with the others."""
     sources: list[Source] = []
     problems: list[Problem] = []
-    for path, data in progress.through("parsing", files.items(), [*map(str, files)]):
+    names = [display.get(path, path.as_posix()) for path in files]
+    for path, data in progress.through("parsing", files.items(), names):
         shown = display.get(path, path.as_posix())
         try:
             if path.suffix == notebook.SUFFIX:

@@ -89,6 +89,8 @@ class Remark(_Placed):
     source: str
     width: int
     listed: bool = False  # a marker of a site that is reported anyway
+    end_line: int = 0  # of a marker
+    target: int = 0  # the line of code that a marker speaks of, where there is one
     cell: int = 0  # of a notebook, from 1; then ``line`` is the cell's
     file_line: int = 0
     is_hazard: bool = False  # in code that uses FSDP2

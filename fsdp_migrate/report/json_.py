@@ -10,6 +10,7 @@ import json
 
 from fsdp_migrate import shown
 from fsdp_migrate.planning import pages
+from fsdp_migrate.planning.outcome import Outcome
 from fsdp_migrate.report import edits, mend
 from fsdp_migrate.report.event import Coverage, Event, Remark, Summary, by_file
 
@@ -41,7 +42,7 @@ def render(found: list[Event], total: Summary) -> str:
         ],
         "files": [{"path": path, **_coverage(own)} for path, own in by_file(found).items()],
         "changes": edits.listed(total.contents),
-        "markers": [_remark(m) for m in total.markers],
+        "markers": [_marker(m, total) for m in total.markers],
         "unused_ignores": [_remark(u) for u in total.unused],
         "hazards": [
             {**_remark(h), "url": pages.url(h.code, total.rule_paths), "help": h.help}
@@ -55,6 +56,18 @@ def render(found: list[Event], total: Summary) -> str:
                 "message": n.why,
             }
             for n in total.not_followed
+        ],
+        "requirements": [
+            {
+                "path": r.display,
+                **({"line": r.line} if r.line else {}),
+                "code": r.code,
+                "url": pages.url(r.code, total.rule_paths),
+                "outcome": (Outcome.REWRITTEN if r.done else Outcome.LEFT).value,
+                "message": r.message,
+                "help": r.help,
+            }
+            for r in total.requirements
         ],
         "held_back": [
             {
@@ -97,6 +110,18 @@ def _coverage(of: Coverage) -> dict[str, object]:
         "left": of.left,
         "ignored": of.ignored,
         "coverage": round(of.coverage, 4),
+    }
+
+
+def _marker(found: Remark, total: Summary) -> dict[str, object]:
+    """A marker with what its site had: after a rewrite it is all that tells of it."""
+    return {
+        **_remark(found),
+        "end_line": found.end_line or found.line,
+        **({"target": found.target} if found.target else {}),
+        "url": pages.url(found.code, total.rule_paths),
+        "listed": found.listed,
+        "mend": mend.of(found, total),
     }
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from fsdp_migrate.planning import pages
 from fsdp_migrate.planning.outcome import Outcome
 from fsdp_migrate.report import edits
-from fsdp_migrate.report.event import Event, Summary
+from fsdp_migrate.report.event import Event, Remark, Summary
 
 
 def is_for_you(event: Event) -> bool:
@@ -13,14 +13,17 @@ def is_for_you(event: Event) -> bool:
     return event.outcome is not Outcome.REWRITTEN and not event.ignored
 
 
-def of(event: Event, total: Summary) -> dict[str, object]:
+def of(found: Event | Remark, total: Summary) -> dict[str, object]:
     """``written`` is what `rewrite` puts in the place of the site's lines, ``example`` how its rule
-    writes such a site where it can, ``checks`` those of `verify` that decide about it."""
+    writes such a site where it can, ``checks`` those of `verify` that decide about it.
+
+    Of a marker that stands in code nothing is to be written: its code is there.
+    """
     return {
-        "explain": f"fsdp-migrate explain {event.code}",
-        "written": _written(event, total),
-        "example": _example(event.code, total),
-        "checks": list(total.checks.get(event.code, ())),
+        "explain": f"fsdp-migrate explain {found.code}",
+        "written": _written(found, total) if isinstance(found, Event) else [],
+        "example": _example(found.code, total),
+        "checks": list(total.checks.get(found.code, ())),
         "verify": "fsdp-migrate verify SCRIPT -o verdict.json",
     }
 

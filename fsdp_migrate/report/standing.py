@@ -59,7 +59,9 @@ def standing(result: Result, files: Mapping[str, bytes]) -> tuple[list[Remark], 
             for marker in said.markers:
                 listed = (path, marker.code, marker.target) in left
                 remark = _remark(path, marker, marker.code, marker.sentence, lines)
-                markers.append(_placed(replace(remark, listed=listed), excerpt))
+                end, target = marker.end_line, marker.target
+                remark = replace(remark, listed=listed, end_line=end, target=target)
+                markers.append(_placed(remark, excerpt))
             for ignore in said.ignores:
                 for message in _unused(ignore, used[path, ignore.line, ignore.column]):
                     help_ = "remove it" if not ignore.flaw else "mend or remove it"
@@ -91,7 +93,14 @@ def _placed(remark: Remark, excerpt: Excerpt | None) -> Remark:
         return remark
     cell, line, column = excerpt.place(remark.line, remark.column)
     where = excerpt.file_line(remark.line)
-    return replace(remark, cell=cell, line=line, column=column, file_line=where)
+
+    def below(row: int) -> int:
+        inside, found, _ = excerpt.place(row) if row else (0, 0, 0)
+        return found if inside == cell else 0  # the next cell says nothing of this one
+
+    end, target = below(remark.end_line), below(remark.target)
+    placed = replace(remark, cell=cell, line=line, column=column, file_line=where)
+    return replace(placed, end_line=end, target=target)
 
 
 def _unused(ignore: Ignore, used: set[str]) -> Iterator[str]:

@@ -109,32 +109,42 @@ def headline(event: Event) -> str:
     return f"{name} -> {event.message}" if event.message else name
 
 
-def rewrite_lines(found: list[Event], *, every: bool) -> list[str]:
+def rewrite_lines(found: list[Event], *, every: bool, columns: int = 0) -> list[str]:
     """One line a site: code, verb, place, message; the next step below what needs a human, once
-    below several in a row that have the same."""
+    below several in a row that have the same. See :func:`_table` for ``columns``."""
     chosen = [e for e in found if every or not (e.ignored or e.outcome is Outcome.REWRITTEN)]
-    places = [e.place for e in chosen]
-    width = max(map(len, places), default=0)
-    lines = []
     following = [*(e.help for e in chosen), ""][1:]
-    for event, place, next_help in zip(chosen, places, following, strict=True):
-        verb = VERBS[event.outcome]
-        lines.append(f"{event.code}  {verb:<7}  {place:<{width}}  {headline(event)}")
-        if event.help and not event.held and event.help != next_help:
-            lines.append(f"{'':>{18 + width}}  {event.help}")
-    return lines
+    rows = []
+    for event, next_help in zip(chosen, following, strict=True):
+        said = event.help if not event.held and event.help != next_help else ""
+        rows.append((event.code, VERBS[event.outcome], event.place, headline(event), said))
+    return _table(rows, columns)
 
 
-def requirement_lines(total: Summary) -> list[str]:
+def requirement_lines(total: Summary, *, columns: int = 0) -> list[str]:
     """What was raised, or is too low and left, of what the project requires of torch."""
-    width = max((len(r.place) for r in total.requirements), default=0)
-    lines = []
+    rows = []
     for each in total.requirements:
         verb = VERBS[Outcome.REWRITTEN if each.done else Outcome.LEFT]
-        lines.append(f"{each.code}  {verb:<7}  {each.place:<{width}}  {each.message}")
-        if each.help:
-            lines.append(f"{'':>{18 + width}}  {each.help}")
-    return lines
+        rows.append((each.code, verb, each.place, each.message, each.help))
+    return _table(rows, columns)
+
+
+def _table(rows: Sequence[tuple[str, str, str, str, str]], columns: int) -> list[str]:
+    """Rows of code, verb, place, message and what stands below it, which may be nothing.
+
+    A terminal of fewer ``columns`` than it takes would break each message in the middle of a word
+    below the codes: there the messages have lines of their own. 0 means any number.
+    """
+    width = max((len(row[2]) for row in rows), default=0)
+    table, stacked = [], []
+    for code, verb, place, message, below in rows:
+        table.append(f"{code}  {verb:<7}  {place:<{width}}  {message}")
+        stacked += [f"{code}  {verb:<7}  {place}", f"{'':9}{message}"]
+        if below:
+            table.append(f"{'':>{18 + width}}  {below}")
+            stacked.append(f"{'':11}{below}")
+    return stacked if 0 < columns < max(map(len, table), default=0) else table
 
 
 def guard_lines(found: Sequence[Event]) -> list[str]:
@@ -222,7 +232,8 @@ def title(total: Summary) -> str:
             return "the analysis failed"
         if total.problems:
             return "not all files could be read"
-        return hazards(total) if total.hazards else "no FSDP1 found"
+        found = hazards(total) if total.hazards else "no FSDP1 found"
+        return "; ".join([found, *settle(total)])
     if not total.counted:
         return "all of FSDP1 is ignored"
     return f"{total.percent} % of FSDP1 can be migrated"
@@ -233,10 +244,7 @@ def closing(found: Sequence[Event], total: Summary) -> list[str]:
     lines = [to_do(total)]
     if total.hazards and total.sites:
         lines.append(hazards(total))
-    if total.markers:
-        number = len(total.markers)
-        lines.append(f"{number} {plural('marker', number)} in the code to settle and remove")
-    lines += open_lines(total)
+    lines += [*settle(total), *open_lines(total)]
     if not total.rewrite:  # it stands in no file
         return lines
     if total.rewritten or total.review:
@@ -244,6 +252,13 @@ def closing(found: Sequence[Event], total: Summary) -> list[str]:
     elif own := next((e for e in found if is_for_you(e)), None):
         lines.append(f"Next: fsdp-migrate explain {shlex.quote(own.where)}")
     return lines
+
+
+def settle(total: Summary) -> list[str]:
+    """How many markers stand in code."""
+    number = len(total.markers)
+    said = f"{number} {plural('marker', number)} in the code to settle and remove"
+    return [said] if number else []
 
 
 def is_for_you(event: Event) -> bool:

@@ -93,7 +93,7 @@ class Ignored:
 
 @dataclass(frozen=True)
 class Marker:
-    """A marker that stands in code, and the line of code below it, 0 without one."""
+    """A marker that stands in code, its last line, and the line of code below it, 0 without one."""
 
     line: int
     column: int
@@ -101,6 +101,7 @@ class Marker:
     code: str
     sentence: str
     target: int
+    end_line: int
 
 
 @dataclass(frozen=True)
@@ -235,7 +236,8 @@ def of_comments(
         if marker is not None:
             parts = [marker[2], *_continued(row, {line: said for line, _, said in comments})]
             sentence = " ".join(part.strip() for part in parts)
-            markers.append(Marker(row, column, text, marker[1], sentence, target(row)))
+            last = row + len(parts) - 1
+            markers.append(Marker(row, column, text, marker[1], sentence, target(row), last))
     return Remarks(tuple(ignores), tuple(markers))
 
 

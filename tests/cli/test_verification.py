@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from fsdp_migrate.cli import parser, process, verify
+from fsdp_migrate.cli import parser, process, trees, verify
 from fsdp_migrate.cli.options import Verify
 from fsdp_migrate.cli.trees import locate_script
 from fsdp_migrate.verify.compare.observed import Observed
@@ -76,6 +76,41 @@ def test_data_that_git_does_not_have_is_shared_from_the_working_tree(repository:
     with ExitStack() as stack:
         plan, _ = verify._plan(asked, stack)
         assert (plan.before / "data" / "tokens.bin").read_bytes() == b"x"
+
+
+def test_what_git_ignores_and_nothing_else_is_named(repository: Path) -> None:
+    (repository / ".gitignore").write_text("data*\n*.pyc\n.venv\n")
+    for name in ("data_sets/a.bin", "data/b.bin", ".venv/c.py", "__pycache__/d.pyc", "e.py"):
+        (repository / name).parent.mkdir(parents=True, exist_ok=True)
+        (repository / name).write_bytes(b"x")
+    (repository / "datasets.py").write_text("")
+    assert trees.not_in_git(repository, ()) == ["data", "data_sets", "datasets.py"]
+    assert trees.not_in_git(repository, ("data", "datasets.py")) == ["data_sets"]
+    asked = Verify(script="train.py", before="HEAD~1", share=("data_sets",))
+    with ExitStack() as stack:
+        _, shown = verify._plan(asked, stack)
+    assert shown["ignored"] == ["data", "datasets.py"]
+
+
+def test_without_git_nothing_is_named(tmp_path: Path) -> None:
+    assert trees.not_in_git(tmp_path, ()) == []
+
+
+@pytest.mark.train
+def test_an_original_that_crashes_without_what_git_ignores_says_so(
+    repository: Path, run: Command
+) -> None:
+    (repository / ".gitignore").write_text("data*\n")
+    (repository / "datasets.py").write_text("loaded = True\n")
+    (repository / "run.py").write_text("import datasets\nassert datasets.loaded\n")
+    git("add", "run.py")
+    git("commit", "-q", "-m", "a program")
+    answer = run("verify", "run.py", "--before", "HEAD", "--format", "json")
+    assert answer.code == 2, answer.out + answer.err
+    document = json.loads(answer.out)
+    assert [step["what"] for step in document["next"]] == ["the original"]
+    assert any("needs of datasets.py" in note for note in document["notes"])
+    assert "--share" in document["next"][0]["hint"]
 
 
 def test_a_project_below_the_root_of_a_repository(

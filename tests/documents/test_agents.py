@@ -24,6 +24,7 @@ from tests.tools.documents import ROOT
 from tests.verify.recordings import evidence
 
 AGENTS = ROOT / "docs" / "agents.md"
+FSDP1_STAYS = "with enable_wrap(wrapper_cls=FSDP):\n    model = Net()"
 SKILL = ROOT / "skills" / "fsdp-migrate" / "SKILL.md"
 
 
@@ -71,6 +72,73 @@ def test_what_is_written_at_a_review_is_what_rewrite_writes(here: Path, run: Com
     run("rewrite", ".", "--allow-dirty")
     assert edit["text"] in (here / "example.py").read_text()
     assert edit["line"] <= site["line"] < edit["end_line"]
+
+
+def test_after_a_rewrite_markers_have_what_sites_had(here: Path, run: Command) -> None:
+    """Else nothing would tell an agent, which checks again, of what is left to judge."""
+    source = next(s.text for s in of_page(ROOT / "docs" / "decides.md") if s.language == "python")
+    (here / "example.py").write_text(source)
+    (site,) = (s for s in checked(run)["sites"] if s["outcome"] == "review")
+    run("rewrite", ".", "--allow-dirty")
+    again = run("check", ".", "-o", "check.json")
+    assert again.code == 0
+    assert "1 marker in the code to settle and remove" in again.out + again.err
+    (marker,) = checked(run)["markers"]
+    lines = (here / "example.py").read_text().splitlines()
+    assert lines[marker["line"] - 1].lstrip().startswith("# TODO(fsdp-migrate")
+    assert marker["target"] == marker["end_line"] + 1
+    assert not lines[marker["target"] - 1].lstrip().startswith("#")
+    assert (marker["code"], marker["url"]) == (site["code"], site["url"])
+    assert marker["mend"] == {**site["mend"], "written": []}
+    assert marker["listed"] is False
+
+
+def test_a_marker_above_nothing_or_of_no_rule_has_the_form(here: Path, run: Command) -> None:
+    (here / "example.py").write_text(
+        "import torch.distributed.fsdp\n# TODO(fsdp-migrate FSDP999): Why.\n"
+    )
+    (marker,) = checked(run)["markers"]
+    assert "target" not in marker
+    assert (marker["mend"]["example"], marker["mend"]["checks"]) == (None, [])
+
+
+def test_a_marker_of_a_site_that_is_still_there_says_so(here: Path, run: Command) -> None:
+    source = next(e.before for e in REGISTRY.rules["FSDP104"].examples if FSDP1_STAYS in e.after)
+    (here / "example.py").write_text(source)
+    run("rewrite", ".", "--allow-dirty")
+    document = checked(run)
+    assert document["sites"]
+    assert [marker["listed"] for marker in document["markers"]] == [True]
+
+
+def test_a_marker_in_a_notebook_has_lines_of_its_cell(here: Path, run: Command) -> None:
+    marker = "# TODO(fsdp-migrate FSDP401): One.\n#     And two."
+    sources = ["import torch.distributed.fsdp", f"a = 1\n{marker}\nb = 2", marker, "c = 3"]
+    cells = [
+        {"cell_type": "code", "metadata": {}, "outputs": [], "source": source} for source in sources
+    ]
+    notebook = {"cells": cells, "metadata": {}, "nbformat": 4, "nbformat_minor": 5}
+    (here / "n.ipynb").write_text(json.dumps(notebook))
+    first, second = checked(run)["markers"]
+    assert (first["cell"], first["line"], first["end_line"], first["target"]) == (2, 2, 3, 4)
+    assert (second["cell"], second["line"], second["end_line"]) == (3, 1, 2)
+    assert "target" not in second  # the next cell may run at any time
+
+
+def test_a_torch_that_is_too_old_is_told(here: Path, run: Command) -> None:
+    """What `rewrite` says on the screen of requirements, and they alone, is in the JSON as well."""
+    (here / "example.py").write_text(
+        "from torch.distributed.fsdp import FullyShardedDataParallel as FSDP\n\n\n"
+        "def build(net):\n    return FSDP(net)\n"
+    )
+    assert checked(run)["requirements"] == []
+    (here / "requirements.txt").write_text("numpy\ntorch>=2.3\n")
+    (here / "README.md").write_text("```sh\npip install torch==2.5.0\n```\n")
+    found = checked(run)["requirements"]
+    assert {(r["path"], r["line"], r["outcome"]) for r in found} == {
+        ("requirements.txt", 2, "rewritten"),
+        ("README.md", 2, "left"),
+    }
 
 
 def test_a_finished_project_has_nothing_to_mend(
@@ -145,6 +213,7 @@ def test_a_crash_says_where() -> None:
     assert after[0]["places"][0] == 'File "train.py", line 3'
     before = verdict(Verdict.BEFORE_FAILED, endings={"before": ending})["next"]
     assert [step["what"] for step in before] == ["the original"]
+    assert "make the program run as it was" in before[0]["hint"]
 
 
 def test_what_never_ran_is_named_beside_a_pass_as_well() -> None:

@@ -104,7 +104,7 @@ def test_the_navigation_names_every_page() -> None:
     text = (ROOT / "mkdocs.yml").read_text(encoding="utf-8").partition("\nnav:")[2]
     named = set(re.findall(r"[\w/-]+\.md", text))
     assert written() <= named
-    made = {"contributing.md", "changelog.md", "security-policy.md"}
+    made = {"contributing.md", "changelog.md", "security-policy.md", "skill.md"}
     assert named - made <= written()
 
 

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from fsdp_migrate import report
-from fsdp_migrate.report import markdown, page
+from fsdp_migrate.report import markdown, page, text
 from fsdp_migrate.report.event import Coverage
 from tests.helpers.commandline import DEMO, Command
 
@@ -700,3 +700,23 @@ def test_all_that_is_ignored_is_not_called_migrated(here: Path, run: Command, na
     out = run("check", "--format", name, ".").out
     assert "ll of FSDP1 is ignored" in out
     assert "100 %" not in out
+
+
+def test_a_narrow_terminal_gets_messages_on_lines_of_their_own() -> None:
+    rows = [
+        ("FSDP101", "left", "a.py:1:1", "FSDP(): why it is left", "what to do"),
+        ("FSDP501", "rewrote", "a_folder/requirements.txt:1", "torch -> torch>=2.7", ""),
+    ]
+    table = text._table(rows, 0)
+    assert table[0] == "FSDP101  left     a.py:1:1                     FSDP(): why it is left"
+    assert table[1].strip() == "what to do"
+    longest = max(map(len, table))
+    assert text._table(rows, longest) == table
+    assert text._table(rows, longest - 1) == [
+        "FSDP101  left     a.py:1:1",
+        "         FSDP(): why it is left",
+        "           what to do",
+        "FSDP501  rewrote  a_folder/requirements.txt:1",
+        "         torch -> torch>=2.7",
+    ]
+    assert text._table([], 80) == []

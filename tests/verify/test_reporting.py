@@ -74,6 +74,16 @@ def test_the_screen_shows_every_gate_and_ends_with_the_verdict() -> None:
     assert all(len(line) <= 98 for line in shown.splitlines())
 
 
+def test_the_screen_ends_where_a_narrow_terminal_does() -> None:
+    found = report(evidence(scatters=4), Verdict.DIFFERENT)
+    found = dataclasses.replace(found, setting="2 ranks, " * 12, says="a reason " * 20)
+    wide, narrow = text.render(found), text.render(found, 80)
+    assert max(map(len, narrow.splitlines())) <= 80 < max(map(len, wide.splitlines())) <= 98
+    assert narrow.split() == wide.split()
+    assert text.render(found, 300) == wide
+    assert text.render(found, 1) == text.render(found, 60)
+
+
 def test_a_pass_says_which_changed_lines_never_ran() -> None:
     said = {"not_executed": ("train.py:8-9", "train.py:20")}
     passed = full(evidence(), Verdict.SAME, **said)

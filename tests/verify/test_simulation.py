@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -163,3 +165,16 @@ def test_a_machine_has_as_many_devices_for_fsdp1_as_for_the_program(tmp_path: Pa
         (after / name).write_text(source)
     report = verify(Plan(before=before, after=after, script="train.py", max_steps=3))
     assert report.verdict is Verdict.SAME, text.render(report)
+
+
+@pytest.mark.parametrize(("built", "told"), [('"13.0"', "13.0"), ("None", "12.4")])
+def test_a_torch_for_cuda_says_what_it_was_built_for(built: str, told: str) -> None:
+    """Extensions, torchvision among them, refuse a torch of another version than theirs."""
+    program = (
+        f"import torch\ntorch.version.cuda = {built}\n"
+        "from fsdp_migrate.verify.simulate import devices\ndevices.install()\n"
+        "print(torch.version.cuda)"
+    )
+    run = [sys.executable, "-c", program]
+    done = subprocess.run(run, check=False, capture_output=True, text=True)
+    assert done.stdout.strip() == told, done.stderr

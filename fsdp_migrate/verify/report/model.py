@@ -121,6 +121,13 @@ class Apart:
     twin: float | None
 
 
+_AS_IT_IS = (
+    "nothing was decided about the migration: make the program run as it was before, by its "
+    "packages, data (--share, where git has none of it), arguments and environment, then verify "
+    "again"
+)
+
+
 def _step(what: str, says: str, hint: str = "", places: tuple[str, ...] = ()) -> dict[str, Any]:
     """One of the things to look at, as JSON values."""
     return {"what": what, "says": says, "hint": hint, "places": list(places)}
@@ -223,7 +230,8 @@ class Report:
         for role, ending in self.endings.items():
             if ending.says and role == ("before" if of_original else "after"):
                 what = "the original" if of_original else "an error"
-                listed.append(_step(what, ending.says, places=ending.traceback))
+                hint = _AS_IT_IS if of_original else ""
+                listed.append(_step(what, ending.says, hint, ending.traceback))
         first = self.first_failure
         if first is not None:
             sites = self.pointed.get((first.key, first.part), ())

@@ -14,20 +14,22 @@ from fsdp_migrate.verify.report.cells import blamed_rank, remark_lists, short, t
 from fsdp_migrate.verify.report.model import Report, World
 
 _WIDTH = 98
+_LEAST = 60  # less leaves nothing beside the names of checks
 _MOST_ROWS = 12
 
 
-def render(report: Report) -> str:
-    """The whole screen, ending in a newline."""
-    return shown.text("\n".join(_lines(report)) + "\n")
+def render(report: Report, columns: int = 0) -> str:
+    """The whole screen, ending in a newline, for a terminal of so many columns; 0 means any."""
+    columns = max(_LEAST, min(columns or _WIDTH, _WIDTH))
+    return shown.text("\n".join(_lines(report, columns)) + "\n")
 
 
-def _lines(report: Report) -> Iterator[str]:
+def _lines(report: Report, columns: int) -> Iterator[str]:
     yield f"program  {shown.line(report.program)}"
     yield f"before   {shown.line(report.before)}"
     yield f"after    {shown.line(report.after)}"
     if report.setting:
-        yield f"setting  {shown.line(report.setting)}"
+        yield from _wrapped(columns, "setting  ", shown.line(report.setting))
     if report.rows:
         yield ""
         yield from _table(report.rows)
@@ -36,24 +38,24 @@ def _lines(report: Report) -> Iterator[str]:
         yield from _worlds(report.worlds)
     if report.gates:
         yield ""
-        yield from _gates(report)
+        yield from _gates(report, columns)
     for role, ending in report.endings.items():
-        yield from _ending(role, ending)
+        yield from _ending(role, ending, columns)
     for title, items in remark_lists(report):
         yield ""
         yield title.lower()
         for item in items:
-            yield from _wrapped("  - ", item)
+            yield from _wrapped(columns, "  - ", item)
     yield ""
     head = f"VERDICT  {report.word}  "
-    yield from _wrapped(f"{head}{report.title}: ", report.says, indent=len(head))
+    yield from _wrapped(columns, f"{head}{report.title}: ", report.says, indent=len(head))
     first = report.first_failure
     if first is not None and first.hint:
-        yield from _wrapped(" " * len(head) + "look at: ", first.hint)
+        yield from _wrapped(columns, " " * len(head) + "look at: ", first.hint)
     if first is not None and report.points_at(first):
-        yield from _wrapped(" " * len(head) + "points at: ", report.points_at(first))
+        yield from _wrapped(columns, " " * len(head) + "points at: ", report.points_at(first))
     if report.caveat:
-        yield from _wrapped(" " * len(head) + "but: ", report.caveat)
+        yield from _wrapped(columns, " " * len(head) + "but: ", report.caveat)
     if report.kept:
         yield " " * len(head) + f"records: {shown.line(str(report.kept))}"
 
@@ -106,7 +108,7 @@ def _worlds(worlds: tuple[World, ...]) -> Iterator[str]:
         )
 
 
-def _gates(report: Report) -> Iterator[str]:
+def _gates(report: Report, columns: int) -> Iterator[str]:
     gates = report.gates
     width = max(len(shown.line(gate.title)) for gate in gates)
     indent = " " * (width + 8)
@@ -120,33 +122,33 @@ def _gates(report: Report) -> Iterator[str]:
         if gate.measured is not None and gate.allowed is not None:
             measured = f"{short(gate.measured)} of {short(gate.allowed)} allowed"
         if gate.status is Status.PASS:
-            yield from _wrapped(head, "; ".join(filter(None, (gate.says, measured))))
+            yield from _wrapped(columns, head, "; ".join(filter(None, (gate.says, measured))))
             continue
-        yield from _wrapped(head, gate.says)
+        yield from _wrapped(columns, head, gate.says)
         if measured:
             noise = f"; noise alone {short(gate.twin)}" if gate.twin is not None else ""
             yield f"{indent}{measured}{noise}"
         for detail in gate.details:
-            yield from _wrapped(indent, detail)
+            yield from _wrapped(columns, indent, detail)
         if report.points_at(gate):
-            yield from _wrapped(f"{indent}points at: ", report.points_at(gate))
+            yield from _wrapped(columns, f"{indent}points at: ", report.points_at(gate))
 
 
-def _ending(role: str, ending: Ending) -> Iterator[str]:
+def _ending(role: str, ending: Ending, columns: int) -> Iterator[str]:
     if not ending.says:
         return
     yield ""
-    yield from _wrapped(f"{role}{blamed_rank(ending)}: ", ending.says)
+    yield from _wrapped(columns, f"{role}{blamed_rank(ending)}: ", ending.says)
     for line in traceback_lines(ending, indent="  ", most=6):
         yield f"  {shown.line(line)}"
 
 
-def _wrapped(head: str, text: str, indent: int | None = None) -> Iterator[str]:
+def _wrapped(columns: int, head: str, text: str, indent: int | None = None) -> Iterator[str]:
     """``text`` behind ``head``; further lines are indented like it, or by ``indent``."""
     margin = " " * (len(head) if indent is None else indent)
     yield from textwrap.wrap(
         text,
-        width=_WIDTH,
+        width=columns,
         initial_indent=head,
         subsequent_indent=margin,
         break_long_words=False,

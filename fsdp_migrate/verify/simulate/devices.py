@@ -197,7 +197,8 @@ def install() -> None:
     # Where parameters are offloaded, it waits on the stream of that device.
     torch.cpu.Stream.synchronize = _nothing  # type: ignore[attr-defined]
     torch.cuda.nccl.version = _always((2, 21, 5))
-    torch.version.cuda = "12.4"
+    # What was built for CUDA says so, and extensions (torchvision's) hold theirs against it.
+    torch.version.cuda = torch.version.cuda or "12.4"
     _accelerator(current)
 
 
