@@ -6,6 +6,7 @@ from fsdp_migrate.analysis.values import Class
 from fsdp_migrate.families.checkpoints import (
     expressed_settings,
     loaded_states,
+    native_states,
     other_wrappers,
     own_states,
     settings_in_force,
@@ -49,6 +50,8 @@ def decide(site: Site, study: Study) -> Decision:
     held = sharded_inside(site.subject, site.module, study)
     found = study.models(site.subject, site.module)
     models = held.constructors or found.constructors
+    if held and (native := native_states.decide(site, RULE.code, models, study)):
+        return native
     if isinstance(site.node, ast.Call) and own_states.is_converted(site.node, site.module, study):
         message = "kept: an optimizer's, which loads what FSDP1's functions give"
         return study.kept_as_is(site, RULE.code, message, models=models)

@@ -1,0 +1,148 @@
+"""States that stay what the modules themselves give, whatever is sharded in them.
+
+A module that holds FSDP's parts may hold what others shard as well: tables whose entries are
+``ShardedTensor``. A gathered state would make plain tensors of these, and no rank may have room
+for one. And the class of such a module may give its state under names of its own, under which
+torch's functions find no module.
+"""
+
+from __future__ import annotations
+
+import ast
+
+from fsdp_migrate.analysis.module import Module
+from fsdp_migrate.analysis.tracing.functions import class_of_method
+from fsdp_migrate.analysis.values import Class, Made
+from fsdp_migrate.fsdp1.references import enclosing_function
+from fsdp_migrate.fsdp1.site import Site
+from fsdp_migrate.planning.context import Study
+from fsdp_migrate.planning.model import Constructor, Decision
+from fsdp_migrate.syntax.expressions import given_arguments
+from fsdp_migrate.syntax.trees import walk
+
+STATES = frozenset({"state_dict", "load_state_dict"})
+SHARDING = "torch.distributed._shard."
+MAKING = ("_init_from_local_shards", "_init_from_local_shards_and_global_metadata")
+LIBRARY = "torchrec.distributed."  # whose tables are such tensors
+OF_NAMES = frozenset({"keys", "__contains__", "__len__"})
+GATHER = (
+    "gather the DTensors alone where whole tensors are needed (`full_tensor()`), on all ranks"
+)
+
+
+def decide(
+    site: Site, code: str, models: frozenset[Constructor], study: Study
+) -> Decision | None:
+    """What a module that is not sharded itself is asked for, or given, if it stays as it is."""
+    if not isinstance(site.node, ast.Call):
+        return None
+    if is_passed_on(site.node, site.module):
+        message = "kept: it hands on what the state around it is asked with"
+        return study.kept_as_is(site, code, message, models=models)
+    reason = _reason(site, study)
+    if not reason:
+        return None
+    if site.construct.attribute == "load_state_dict":
+        return _of_load(site, code, models, study)
+    if _asks_for_names(site):
+        return study.kept_as_is(site, code, "kept, for its names", models=models)
+    review = f"{reason}, and FSDP2's parts give DTensor in it, where FSDP1's gave whole tensors"
+    return study.rewritten(
+        site,
+        code,
+        "kept: gathered, it would lose what others shard",
+        models=models,
+        review=f"{review}: {GATHER}",
+        once=site.module.is_of_tests,
+    )
+
+
+def _of_load(
+    site: Site, code: str, models: frozenset[Constructor], study: Study
+) -> Decision | None:
+    """A load of what such a state gave stays, too."""
+    given = next(iter(given_arguments(site.call)), None)
+    if given is None or not _is_own_state(given, site.module, study):
+        return None
+    return study.kept_as_is(site, code, "kept, as the state is that it loads", models=models)
+
+
+def _is_own_state(node: ast.expr, module: Module, study: Study) -> bool:
+    """Whether a value is what ``state_dict()`` gave, here or by a name."""
+    made = [node] if isinstance(node, ast.Call) else [d.value for d in study.defined_by(node, module)]
+    return bool(made) and all(
+        isinstance(each, ast.Call)
+        and isinstance(each.func, ast.Attribute)
+        and each.func.attr == "state_dict"
+        for each in made
+    )
+
+
+def _asks_for_names(site: Site) -> bool:
+    """Whether only the names of a state are asked for: ``model.state_dict().keys()``."""
+    above = site.module.table.parents[site.node]
+    return isinstance(above, ast.Attribute) and above.attr in OF_NAMES
+
+
+def _reason(site: Site, study: Study) -> str:
+    """Why a state is not to be gathered, or an empty text."""
+    if site.receiver is None:
+        return ""
+    if names_its_own(site.receiver, site.module, study):
+        return "the class of this module gives the state under names of its own"
+    if _speaks_of_shards(site.module) or study.cache(_makes_shards):
+        return "the state may hold ShardedTensor, which torch's functions make plain tensors of"
+    return ""
+
+
+def names_its_own(node: ast.expr, module: Module, study: Study) -> bool:
+    """Whether the class of a module has a ``state_dict`` that asks something else than the class
+    above, so that its names are not those of its modules."""
+    for value in study.values(node, module):
+        if not isinstance(value, Made) or not isinstance(value.callee, Class):
+            continue
+        for cls in study.tracer.lineage(value.callee):
+            for method in cls.node.body:
+                if isinstance(method, ast.FunctionDef) and method.name == "state_dict":
+                    return not _asks_above(method)
+    return False
+
+
+def _asks_above(method: ast.FunctionDef) -> bool:
+    """Whether a method calls that of the class above."""
+    for node in walk(method):
+        match node:
+            case ast.Attribute(value=ast.Call(func=ast.Name(id="super")), attr="state_dict"):
+                return True
+    return False
+
+
+def is_passed_on(call: ast.Call, module: Module) -> bool:
+    """Whether a call stands in a method of a class for its own state, and is given what that is:
+    ``inner.state_dict(destination=destination, prefix=prefix)``."""
+    method = enclosing_function(module, call)
+    given = given_arguments(call)
+    if not given or not isinstance(method, (ast.FunctionDef, ast.AsyncFunctionDef)):
+        return False
+    if method.name.lstrip("_") not in STATES or class_of_method(method, module) is None:
+        return False
+    taken = method.args
+    names = {each.arg for each in (*taken.posonlyargs, *taken.args, *taken.kwonlyargs)}
+    names |= {each.arg for each in (taken.vararg, taken.kwarg) if each is not None}
+    plain = (each.value if isinstance(each, ast.Starred) else each for each in given)
+    return all(isinstance(each, ast.Name) and each.id in names for each in plain)
+
+
+def _speaks_of_shards(module: Module) -> bool:
+    """Whether a file asks for the shards of a tensor, or uses what has tables of such tensors."""
+    if any(b.qualified.startswith(LIBRARY) for b in module.table.imports):
+        return True
+    return "local_shards" in module.table.attributes_by_name.names
+
+
+def _makes_shards(study: Study) -> bool:
+    """Whether the project makes such tensors itself, in what is no test."""
+    return any(
+        not module.is_of_tests and not module.table.methods.keys().isdisjoint(MAKING)
+        for module in study.project.modules_mentioning(*MAKING)
+    )
