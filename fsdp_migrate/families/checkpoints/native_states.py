@@ -90,9 +90,14 @@ def _reason(site: Site, study: Study) -> str:
         return ""
     if names_its_own(site.receiver, site.module, study):
         return "the class of this module gives the state under names of its own"
-    if _speaks_of_shards(site.module) or study.cache(_makes_shards):
+    if may_hold_shards(site.module, study):
         return "the state may hold ShardedTensor, which torch's functions make plain tensors of"
     return ""
+
+
+def may_hold_shards(module: Module, study: Study) -> bool:
+    """Whether what a module of a file holds beside FSDP's parts may be sharded by others."""
+    return _speaks_of_shards(module) or study.cache(_makes_shards)
 
 
 def names_its_own(node: ast.expr, module: Module, study: Study) -> bool:
