@@ -88,10 +88,10 @@ def _reason(site: Site, study: Study) -> str:
     """Why a state is not to be gathered, or an empty text."""
     if site.receiver is None:
         return ""
-    if names_its_own(site.receiver, site.module, study):
-        return "the class of this module gives the state under names of its own"
     if may_hold_shards(site.module, study):
         return "the state may hold ShardedTensor, which torch's functions make plain tensors of"
+    if names_its_own(site.receiver, site.module, study):
+        return "the class of this module gives the state under names of its own"
     return ""
 
 

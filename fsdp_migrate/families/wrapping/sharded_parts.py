@@ -53,7 +53,8 @@ def sharded_parts(node: ast.expr, module: Module, study: Study) -> Held:
     given = any(_is_given_some(value, study) for value in values)
     if made and not given and is_plain_yet(node, module, study):
         return Held()
-    met = (c for c in made if is_met(c, node, module, study))
+    near = (c for c in made if is_loaded_with(c, module, study))
+    met = (c for c in near if not study.narrowing.is_never_met(c.node, c.module, node, module))
     found = (
         s for c in met if not _comes_later(c, node, module, study) for s in study.settings_of(c)
     )
@@ -87,12 +88,9 @@ def _said_classes(node: ast.expr, module: Module, study: Study) -> list[Class]:
     return classes if len(classes) == len(found) else []
 
 
-def is_met(constructor: Constructor, node: ast.expr, module: Module, study: Study) -> bool:
-    """Whether what a constructor shards may be met at ``node``, by the settings and by the files
-    that are loaded."""
-    if not study.cache(_loaded).may_meet(constructor.module, module):
-        return False
-    return not study.narrowing.is_never_met(constructor.node, constructor.module, node, module)
+def is_loaded_with(constructor: Constructor, module: Module, study: Study) -> bool:
+    """Whether a program may have loaded a file, and that in which a constructor stands."""
+    return study.cache(_loaded).may_meet(constructor.module, module)
 
 
 def _loaded(study: Study) -> LoadedTogether:
