@@ -144,9 +144,7 @@ def _value_for_models(node: ast.expr, path: str, module: Module, tracer: Tracer)
     return node
 
 
-def _answer_for_models(
-    test: ast.expr, path: str, module: Module, tracer: Tracer
-) -> bool | None:
+def _answer_for_models(test: ast.expr, path: str, module: Module, tracer: Tracer) -> bool | None:
     """What a test says of ``m`` where that is an FSDP1 model; None where it may say either."""
     match test:
         case ast.UnaryOp(op=ast.Not(), operand=inner):

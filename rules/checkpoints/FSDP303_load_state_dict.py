@@ -62,10 +62,8 @@ def decide(site: Site, study: Study) -> Decision:
     told, at_run_time = expressed_settings.choose(setting, site, study)
     problem = "" if told or at_run_time else setting.problem
     unknown = bool(problem) and problem == setting.problem
-    call = site.node
-    bound = None
-    if isinstance(call, ast.Call):
-        bound = bind_arguments(call, ("state_dict", "strict", "assign"))
+    named = ("state_dict", "strict", "assign")
+    bound = bind_arguments(site.node, named) if isinstance(site.node, ast.Call) else None
     own_state = other_wrappers.own_states(found, "load_state_dict", study)
     problem = _problem(site, bound, study, others=own_state) or problem
     if own_state and not problem and (held or at_run_time or setting.kind != "FULL"):

@@ -21,28 +21,32 @@ from fsdp_migrate.syntax.expressions import given_arguments
 from fsdp_migrate.syntax.trees import walk
 
 STATES = frozenset({"state_dict", "load_state_dict"})
-SHARDING = "torch.distributed._shard."
 MAKING = ("_init_from_local_shards", "_init_from_local_shards_and_global_metadata")
 LIBRARY = "torchrec.distributed."  # whose tables are such tensors
 OF_NAMES = frozenset({"keys", "__contains__", "__len__"})
-GATHER = (
-    "gather the DTensors alone where whole tensors are needed (`full_tensor()`), on all ranks"
-)
+SHARDS = "the state may hold ShardedTensor, which torch's functions make plain tensors of"
+OWN_NAMES = "the class of this module gives the state under names of its own"
+GATHER = "gather the DTensors alone where whole tensors are needed (`full_tensor()`), on all ranks"
 
 
-def decide(
-    site: Site, code: str, models: frozenset[Constructor], study: Study
-) -> Decision | None:
+def decide(site: Site, code: str, models: frozenset[Constructor], study: Study) -> Decision | None:
     """What a module that is not sharded itself is asked for, or given, if it stays as it is."""
     if not isinstance(site.node, ast.Call):
         return None
     if is_passed_on(site.node, site.module):
         message = "kept: it hands on what the state around it is asked with"
         return study.kept_as_is(site, code, message, models=models)
-    reason = _reason(site, study)
+    own = _own_method(site.subject, site.module, study) if site.subject is not None else None
+    is_state = site.construct.attribute == "state_dict"
+    if own is not None and is_state and _asks_models(*own, study):
+        message = "kept: its class asks the sharded model"
+        return study.kept_as_is(site, code, message, models=models)
+    reason = OWN_NAMES if own is not None else ""
+    if may_hold_shards(site.module, study):
+        reason = SHARDS
     if not reason:
         return None
-    if site.construct.attribute == "load_state_dict":
+    if not is_state:
         return _of_load(site, code, models, study)
     if _asks_for_names(site):
         return study.kept_as_is(site, code, "kept, for its names", models=models)
@@ -69,7 +73,9 @@ def _of_load(
 
 def _is_own_state(node: ast.expr, module: Module, study: Study) -> bool:
     """Whether a value is what ``state_dict()`` gave, here or by a name."""
-    made = [node] if isinstance(node, ast.Call) else [d.value for d in study.defined_by(node, module)]
+    made = (
+        [node] if isinstance(node, ast.Call) else [d.value for d in study.defined_by(node, module)]
+    )
     return bool(made) and all(
         isinstance(each, ast.Call)
         and isinstance(each.func, ast.Attribute)
@@ -84,24 +90,15 @@ def _asks_for_names(site: Site) -> bool:
     return isinstance(above, ast.Attribute) and above.attr in OF_NAMES
 
 
-def _reason(site: Site, study: Study) -> str:
-    """Why a state is not to be gathered, or an empty text."""
-    if site.receiver is None:
-        return ""
-    if may_hold_shards(site.module, study):
-        return "the state may hold ShardedTensor, which torch's functions make plain tensors of"
-    if names_its_own(site.receiver, site.module, study):
-        return "the class of this module gives the state under names of its own"
-    return ""
-
-
 def may_hold_shards(module: Module, study: Study) -> bool:
     """Whether what a module of a file holds beside FSDP's parts may be sharded by others."""
     return _speaks_of_shards(module) or study.cache(_makes_shards)
 
 
-def names_its_own(node: ast.expr, module: Module, study: Study) -> bool:
-    """Whether the class of a module has a ``state_dict`` that asks something else than the class
+def _own_method(
+    node: ast.expr, module: Module, study: Study
+) -> tuple[ast.FunctionDef, Module] | None:
+    """The ``state_dict`` of the class of a module, where that asks something else than the class
     above, so that its names are not those of its modules."""
     for value in study.values(node, module):
         if not isinstance(value, Made) or not isinstance(value.callee, Class):
@@ -109,8 +106,18 @@ def names_its_own(node: ast.expr, module: Module, study: Study) -> bool:
         for cls in study.tracer.lineage(value.callee):
             for method in cls.node.body:
                 if isinstance(method, ast.FunctionDef) and method.name == "state_dict":
-                    return not _asks_above(method)
-    return False
+                    return None if _asks_above(method) else (method, cls.module)
+    return None
+
+
+def _asks_models(method: ast.FunctionDef, module: Module, study: Study) -> bool:
+    """Whether a method asks sharded models for their states, and nothing else."""
+    asked = [
+        node.value
+        for node in walk(method)
+        if isinstance(node, ast.Attribute) and node.attr == "state_dict"
+    ]
+    return bool(asked) and all(study.traced(each, module) for each in asked)
 
 
 def _asks_above(method: ast.FunctionDef) -> bool:

@@ -139,7 +139,9 @@ def _order(call: ast.Call, site: Site, study: Study) -> tuple[str, ...] | None:
         return NEW_ORDER
     if len(call.args) > 1 and study.traced(call.args[1], site.module):
         return OLD_ORDER
-    first, second, third = ((access_path(a) or "").lower() for a in (*call.args, *call.args * 2)[:3])
+    first, second, third = (
+        (access_path(a) or "").lower() for a in (*call.args, *call.args * 2)[:3]
+    )
     if _is_model(first) or ("optim" in second and "state" not in second):
         return NEW_ORDER
     if _is_model(second):
