@@ -1,4 +1,4 @@
-"""States of modules that hold what others shard beside FSDP's parts, or that name them themselves."""
+"""States of modules that hold what others shard beside FSDP's parts, or that name it themselves."""
 
 from __future__ import annotations
 
@@ -63,6 +63,12 @@ def test_such_a_state_is_loaded_as_it_was_given() -> None:
     result, after = migrate({"example.py": of_holder(BACK), "tables.py": TABLES})
     assert "holder.load_state_dict(state)" in after["example.py"]
     assert ("FSDP303", Outcome.REWRITTEN) in outcomes(result)
+
+
+def test_a_state_of_what_is_not_sharded_is_loaded_by_torch() -> None:
+    use = "    holder.load_state_dict(nn.Linear(4, 4).state_dict())\n"
+    _, after = migrate({"example.py": of_holder(use), "tables.py": TABLES})
+    assert "holder.load_state_dict(" not in after["example.py"]
 
 
 def test_the_names_of_such_a_state_are_the_same() -> None:

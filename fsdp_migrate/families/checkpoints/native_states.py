@@ -13,6 +13,7 @@ import ast
 from fsdp_migrate.analysis.module import Module
 from fsdp_migrate.analysis.tracing.functions import class_of_method
 from fsdp_migrate.analysis.values import Class, Made
+from fsdp_migrate.families.checkpoints.state_owners import sharded_inside
 from fsdp_migrate.fsdp1.references import enclosing_function
 from fsdp_migrate.fsdp1.site import Site
 from fsdp_migrate.planning.context import Study
@@ -33,17 +34,16 @@ def decide(site: Site, code: str, models: frozenset[Constructor], study: Study) 
     """What a module that is not sharded itself is asked for, or given, if it stays as it is."""
     if not isinstance(site.node, ast.Call):
         return None
-    if is_passed_on(site.node, site.module):
+    is_state = site.construct.attribute == "state_dict"
+    beside = may_hold_shards(site.module, study)
+    if is_passed_on(site.node, site.module) and (is_state or beside):
         message = "kept: it hands on what the state around it is asked with"
         return study.kept_as_is(site, code, message, models=models)
     own = _own_method(site.subject, site.module, study) if site.subject is not None else None
-    is_state = site.construct.attribute == "state_dict"
     if own is not None and is_state and _asks_models(*own, study):
         message = "kept: its class asks the sharded model"
         return study.kept_as_is(site, code, message, models=models)
-    reason = OWN_NAMES if own is not None else ""
-    if may_hold_shards(site.module, study):
-        reason = SHARDS
+    reason = SHARDS if beside else OWN_NAMES if own is not None else ""
     if not reason:
         return None
     if not is_state:
@@ -54,7 +54,7 @@ def decide(site: Site, code: str, models: frozenset[Constructor], study: Study) 
     return study.rewritten(
         site,
         code,
-        "kept: gathered, it would lose what others shard",
+        f"kept: {LOST if beside else UNNAMED}",
         models=models,
         review=f"{review}: {GATHER}",
         once=site.module.is_of_tests,
@@ -80,6 +80,7 @@ def _is_own_state(node: ast.expr, module: Module, study: Study) -> bool:
         isinstance(each, ast.Call)
         and isinstance(each.func, ast.Attribute)
         and each.func.attr == "state_dict"
+        and bool(sharded_inside(each.func.value, module, study))
         for each in made
     )
 
