@@ -27,6 +27,8 @@ LIBRARY = "torchrec.distributed."  # whose tables are such tensors
 OF_NAMES = frozenset({"keys", "__contains__", "__len__"})
 SHARDS = "the state may hold ShardedTensor, which torch's functions make plain tensors of"
 OWN_NAMES = "the class of this module gives the state under names of its own"
+LOST = "gathered, it would lose what others shard"
+UNNAMED = "torch's functions would not find its names"
 GATHER = "gather the DTensors alone where whole tensors are needed (`full_tensor()`), on all ranks"
 
 
