@@ -106,7 +106,11 @@ def sharded(model: ast.expr, module: Module, study: Study) -> frozenset[Construc
     """Who shards what a model's ``parameters()`` gives: its own constructors, those of the parts
     of a module that is not sharded itself, or those of ``self`` in a method of a sharded one, of
     what was wrapped by the name that it had, and of a part that a loop goes over; of a list, those
-    of its models."""
+    of its models. What only tests shard counts where these are loaded."""
+    return frozenset(c for c in _sharded(model, module, study) if is_loaded_with(c, module, study))
+
+
+def _sharded(model: ast.expr, module: Module, study: Study) -> frozenset[Constructor]:
     if study.traced(model, module):
         return study.models(model, module).constructors or study.every_constructor
     parts = sharded_parts(model, module, study).constructors
