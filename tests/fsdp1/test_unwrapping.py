@@ -695,3 +695,46 @@ def test_what_would_not_end_holds_the_model_back(body: str) -> None:
     result, after = migrate({"train.py": HEAD + body + TAIL})
     assert unmarked(after["train.py"]) == HEAD + body + TAIL
     assert any("would not end" in d.message for d in result.decisions)
+
+
+WALK = """\
+from torch import nn
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+
+class Layer(nn.Module):
+    pass
+
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer = FSDP(Layer())
+
+
+def layers(module):
+    found = []
+    for child in module.children():
+        if {asked}:
+            found.append(child)
+        else:
+            {otherwise}
+    return found
+
+
+def main():
+    return layers(Net())
+"""
+
+
+def test_a_walk_that_went_into_wrappers_asks_units_as_what_was_inside() -> None:
+    source = WALK.format(asked="isinstance(child, Layer)", otherwise="found += layers(child)")
+    _, after = migrate({"train.py": source})
+    assert "if isinstance(child, Layer):" in after["train.py"]
+    assert "fully_shard(Layer())" in after["train.py"]
+
+
+def test_a_walk_that_goes_no_deeper_keeps_its_answer() -> None:
+    source = WALK.format(asked="isinstance(child, Layer)", otherwise="print(child)")
+    _, after = migrate({"train.py": source})
+    assert "isinstance(child, Layer) and not isinstance(child, FSDPModule)" in after["train.py"]
