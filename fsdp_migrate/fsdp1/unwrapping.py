@@ -23,6 +23,7 @@ from fsdp_migrate.syntax.kinds import of_kind
 from fsdp_migrate.syntax.trees import FUNCTIONS, block_of, walk
 
 INNER = frozenset({"module", "_fsdp_wrapped_module"})
+LEAVING = (ast.Return, ast.Raise, ast.Break, ast.Continue)
 SIMPLE = (ast.Assign, ast.Return, ast.Expr, ast.Continue, ast.Pass)
 
 
@@ -51,26 +52,36 @@ def of(check: ast.AST, module: Module, tracer: Tracer) -> Unwrapping | None:
         return None
     if isinstance(holder, ast.IfExp) and holder.test is check and _is_inner(arm[0], path):
         return Unwrapping(holder, arm, False, True) if _is_path(holder.orelse, path) else None
-    taken = [s for s in arm if isinstance(s, ast.Assign) and _is_inner(s.value, path)]
+    run = _run_for_models(arm, path, module, tracer)
+    taken = [
+        s
+        for s in run
+        if isinstance(s, ast.Assign)
+        and _is_inner(_value_for_models(s.value, path, module, tracer), path)
+    ]
     stored = any(_is_path(t, path) for s in taken for t in s.targets)
-    calls = [c for s in arm for c in walk(s) if isinstance(c, ast.Call)]
+    calls = [c for s in run for c in walk(s) if isinstance(c, ast.Call)]
     back = [c for c in calls if _is_given_inner(c, path, taken) or stored]
     back = [c for c in back if _comes_back(c, path, taken, module, tracer)]
-    simple = all(isinstance(s, SIMPLE) for s in arm)
+    simple = all(isinstance(s, SIMPLE) for s in run)
+    last = run[-1] if run else None
     if back:
-        goes_on = isinstance(arm[-1], ast.Expr) and not getattr(holder, "orelse", None)
+        goes_on = isinstance(last, ast.Expr) and not getattr(holder, "orelse", None)
         alone = isinstance(holder, ast.IfExp) or (simple and not goes_on)
         return Unwrapping(holder, arm, True, alone and calls == back)
     if isinstance(holder, ast.While):
+        if isinstance(last, (ast.Return, ast.Raise, ast.Break)):
+            return None  # it ends there, with what is the model itself
         anywhere = [t for n in walk(holder) if isinstance(n, ast.Assign) for t in n.targets]
-        alone = stored and len(arm) == 1 and not holder.orelse
+        rest = [s for s in run if not isinstance(s, (ast.Continue, ast.Pass))]
+        alone = stored and len(rest) == 1 and not holder.orelse
         again = any(_is_path(t, path) for t in anywhere)
         return Unwrapping(holder, arm, True, alone) if again else None
     if not stored:
         return None
-    again = _is_in_loop(holder, module) and not isinstance(arm[-1], (ast.Return, ast.Break))
+    again = _is_in_loop(holder, module) and not isinstance(last, (ast.Return, ast.Break))
     alone = simple and not calls
-    if again or (alone and len(arm) == 1 and holder.test is check and not holder.orelse):
+    if again or (alone and len(run) == 1 and holder.test is check and not holder.orelse):
         return Unwrapping(holder, arm, again, alone)
     return None
 
@@ -102,6 +113,59 @@ def _arm(
         return holder.orelse
     block = block_of(module.table.parents[holder], holder)
     return block[block.index(holder) + 1 :] if leaves(holder.body) else []
+
+
+def _run_for_models(
+    arm: Sequence[ast.AST], path: str, module: Module, tracer: Tracer
+) -> list[ast.AST]:
+    """What of an arm runs for an FSDP1 model, where tests of classes in it tell."""
+    found: list[ast.AST] = []
+    for statement in arm:
+        answer = None
+        if isinstance(statement, ast.If):
+            answer = _answer_for_models(statement.test, path, module, tracer)
+        if isinstance(statement, ast.If) and answer is not None:
+            taken = statement.body if answer else statement.orelse
+            found += _run_for_models(taken, path, module, tracer)
+        else:
+            found.append(statement)
+        if found and isinstance(found[-1], LEAVING):
+            break
+    return found
+
+
+def _value_for_models(node: ast.expr, path: str, module: Module, tracer: Tracer) -> ast.expr:
+    """What an expression is for an FSDP1 model, where tests of classes in it tell."""
+    while isinstance(node, ast.IfExp):
+        answer = _answer_for_models(node.test, path, module, tracer)
+        if answer is None:
+            break
+        node = node.body if answer else node.orelse
+    return node
+
+
+def _answer_for_models(test: ast.expr, path: str, module: Module, tracer: Tracer) -> bool | None:
+    """What a test says of ``m`` where that is an FSDP1 model; None where it may say either."""
+    match test:
+        case ast.UnaryOp(op=ast.Not(), operand=inner):
+            answer = _answer_for_models(inner, path, module, tracer)
+            return None if answer is None else not answer
+        case ast.BoolOp(op=op, values=parts):
+            decisive = isinstance(op, ast.Or)
+            answers = {_answer_for_models(each, path, module, tracer) for each in parts}
+            return decisive if decisive in answers else None if None in answers else not decisive
+        case ast.Call(func=ast.Name(id="isinstance"), args=[asked, classes]):
+            if not _is_path(asked, path):
+                return None
+            each = type_expressions.classes(classes)
+            return any(_is_fsdp1s(one, module, tracer) for one in each)
+        case ast.Call(func=ast.Name(id="hasattr"), args=[asked, ast.Constant(value=name)]):
+            return True if _is_path(asked, path) and name in INNER else None
+    return None
+
+
+def _is_fsdp1s(node: ast.expr, module: Module, tracer: Tracer) -> bool:
+    return fsdp1.FSDP in map(fsdp1.canonical, tracer.project.external(node, module))
 
 
 def _is_path(node: ast.AST, path: str) -> bool:
@@ -196,9 +260,8 @@ def _is_under_test(inner: ast.expr, module: Module, tracer: Tracer) -> bool:
         if len(check.args) != 2 or access_path(check.args[0]) != path:
             continue
         each = type_expressions.classes(check.args[1])
-        names = {fsdp1.canonical(n) for e in each for n in tracer.project.external(e, module)}
         holder, negated = _holder(check, module)
-        if holder is None or fsdp1.FSDP not in names:
+        if holder is None or not any(_is_fsdp1s(e, module, tracer) for e in each):
             continue
         if _is_in(inner, _arm(holder, negated, module)):
             return True
@@ -227,6 +290,22 @@ def is_taken_off_again(inner: ast.Attribute, module: Module, tracer: Tracer) -> 
         if check.args and access_path(check.args[0]) == path:
             found = of(check, module, tracer)
             if found is not None and found.again and _is_in(inner, found.arm):
+                return True
+    return False
+
+
+def goes_inside(asked: ast.expr, module: Module, tracer: Tracer) -> bool:
+    """Whether the function around takes FSDP1's wrapper off ``asked`` and asks the module inside in
+    turn: what it does with a model is what it does with that module."""
+    path, here = access_path(asked), module.table.scope_of(asked).function()
+    for check in module.table.calls_by_name.named("isinstance") if path is not None else ():
+        if len(check.args) != 2 or access_path(check.args[0]) != path:
+            continue
+        if module.table.scope_of(check).function() is not here:
+            continue
+        if any(_is_fsdp1s(e, module, tracer) for e in type_expressions.classes(check.args[1])):
+            found = of(check, module, tracer)
+            if found is not None and found.again:
                 return True
     return False
 

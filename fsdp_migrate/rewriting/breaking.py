@@ -44,6 +44,25 @@ def one_operand_per_line(test: cst.BooleanOperation, step: str) -> cst.BooleanOp
     )
 
 
+def operands_as_in(old: cst.BaseExpression, new: cst.BaseExpression) -> cst.BaseExpression:
+    """What is left of a condition, with a line for each operand where the condition had one."""
+    if not isinstance(old, cst.BooleanOperation) or not isinstance(new, cst.BooleanOperation):
+        return new
+    space, operator = old.operator.whitespace_before, type(old.operator)
+    if not isinstance(space, cst.ParenthesizedWhitespace) or space.first_line.comment is not None:
+        return new
+
+    def split(node: cst.BaseExpression) -> cst.BaseExpression:
+        if not isinstance(node, cst.BooleanOperation) or not isinstance(node.operator, operator):
+            return node
+        if node.lpar:
+            return node
+        before = node.operator.with_changes(whitespace_before=space)
+        return node.with_changes(left=split(node.left), operator=before)
+
+    return split(new)
+
+
 def in_parentheses(line: cst.SimpleStatementLine, step: str) -> cst.SimpleStatementLine | None:
     """``x = a if b else c`` with the value on a line of its own, as formatters put it."""
     small = line.body[0] if len(line.body) == 1 else None

@@ -89,6 +89,7 @@ class ExpressionEditor(cst.CSTTransformer):
         within = (ast.Tuple, ast.GeneratorExp)  # their parentheses go with them
         own = getattr(updated, "lpar", ()) and not isinstance(node, within)
         if own and not getattr(result, "lpar", ()):
+            result = breaking.operands_as_in(updated, result)
             result = result.with_changes(lpar=updated.lpar, rpar=updated.rpar)
         elif not isinstance(node, ast.Call) or not isinstance(result, cst.Call):
             goes_on = _goes_on(self.module, node, result)

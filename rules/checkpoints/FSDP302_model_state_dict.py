@@ -10,6 +10,7 @@ from fsdp_migrate.families.checkpoints import (
     hoisting,
     hoisting_places,
     holders,
+    native_states,
     other_wrappers,
     settings_in_force,
     snapshots,
@@ -58,6 +59,8 @@ def _of_model(site: Site, study: Study) -> Decision:
     found = study.models(site.subject, site.module)
     parts = sharded_inside(site.subject, site.module, study)
     models = parts.constructors or found.constructors
+    if parts and (native := native_states.decide(site, RULE.code, models, study)):
+        return native
     setting = settings_in_force.setting_at(site.node, site.module, models, study)
     setting = state_dict_settings.effective_setting(setting, models, study)
     # DCP knows one first rank, FSDP1 one for each group of ranks that shard a model, and what is

@@ -6,6 +6,7 @@ from fsdp_migrate.analysis.values import Class
 from fsdp_migrate.families.checkpoints import (
     expressed_settings,
     loaded_states,
+    native_states,
     other_wrappers,
     own_states,
     settings_in_force,
@@ -49,6 +50,8 @@ def decide(site: Site, study: Study) -> Decision:
     held = sharded_inside(site.subject, site.module, study)
     found = study.models(site.subject, site.module)
     models = held.constructors or found.constructors
+    if held and (native := native_states.decide(site, RULE.code, models, study)):
+        return native
     if isinstance(site.node, ast.Call) and own_states.is_converted(site.node, site.module, study):
         message = "kept: an optimizer's, which loads what FSDP1's functions give"
         return study.kept_as_is(site, RULE.code, message, models=models)
@@ -59,10 +62,8 @@ def decide(site: Site, study: Study) -> Decision:
     told, at_run_time = expressed_settings.choose(setting, site, study)
     problem = "" if told or at_run_time else setting.problem
     unknown = bool(problem) and problem == setting.problem
-    call = site.node
-    bound = None
-    if isinstance(call, ast.Call):
-        bound = bind_arguments(call, ("state_dict", "strict", "assign"))
+    named = ("state_dict", "strict", "assign")
+    bound = bind_arguments(site.node, named) if isinstance(site.node, ast.Call) else None
     own_state = other_wrappers.own_states(found, "load_state_dict", study)
     problem = _problem(site, bound, study, others=own_state) or problem
     if own_state and not problem and (held or at_run_time or setting.kind != "FULL"):

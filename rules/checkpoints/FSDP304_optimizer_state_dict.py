@@ -12,6 +12,7 @@ from fsdp_migrate.families.checkpoints import (
     hoisting,
     hoisting_places,
     loaded_in_place,
+    native_states,
     settings_in_force,
     snapshots,
     state_dict_settings,
@@ -19,6 +20,7 @@ from fsdp_migrate.families.checkpoints import (
 )
 from fsdp_migrate.families.checkpoints.state_options import state_options
 from fsdp_migrate.families.wrapping import devices
+from fsdp_migrate.families.wrapping.sharded_parts import sharded_parts
 from fsdp_migrate.fsdp1.references import enclosing_function
 from fsdp_migrate.fsdp1.site import Site
 from fsdp_migrate.planning.context import Study
@@ -61,7 +63,7 @@ def decide(site: Site, study: Study) -> Decision:
     asked = setting if by_setting else state_dict_settings.DEFAULT
     told, at_run_time = expressed_settings.choose(asked, site, study, optim=True)
     held = _held_state(bound, site)
-    problem = _unreadable(bound, held, site)
+    problem = _unreadable(bound, held, site) or _of_others(model, site, study)
     if by_setting and not problem:
         problem = "" if told or at_run_time else setting.problem
     unknown = bool(problem) and problem == setting.problem
@@ -128,6 +130,14 @@ def _unreadable(bound: dict[str, ast.expr] | None, held: ast.Assign | None, site
     if state is None or held is not None or _is_own_state(state, bound["optim"]):
         return ""
     return f"the state to gather is passed as {ast.unparse(state)}"
+
+
+def _of_others(model: ast.expr | None, site: Site, study: Study) -> str:
+    """Why the states of parameters that others shard must not be gathered, or an empty text."""
+    if model is None or not native_states.may_hold_shards(site.module, study):
+        return ""
+    is_held = bool(sharded_parts(model, site.module, study))
+    return "the states of what is no part of FSDP2's may be ShardedTensor" if is_held else ""
 
 
 def _held_state(bound: dict[str, ast.expr] | None, site: Site) -> ast.Assign | None:

@@ -38,6 +38,9 @@ RULE = Rule(
     finders=(Finder(126, torchs_loads.find_torchs_loads),),
 )
 
+BY_TORCH = "load with set_optimizer_state_dict(model, optimizer, state)"
+BY_NAMES = "give the optimizer's load_state_dict a state with the names that its state_dict() has"
+
 
 def decide(site: Site, study: Study) -> Decision:
     is_torchs = site.construct == torchs_loads.LOAD
@@ -69,7 +72,7 @@ def _of_fsdp1(site: Site, study: Study) -> Decision:
             site,
             RULE.code,
             problem,
-            "load with set_optimizer_state_dict(model, optimizer, state)",
+            BY_NAMES if problem == optimizer_states.NAMED else BY_TORCH,
             models=models,
             unknown_state=problem == setting.problem,
         )

@@ -249,6 +249,300 @@ def test_what_takes_wrappers_off_goes_on_for_others(form: str) -> None:
     assert found.strip() == wanted.strip()
 
 
+# Wrappers of the project's own beside them, with an arm for each.
+OWN = """\
+
+
+class Own(nn.Module):
+    def __init__(self, m):
+        super().__init__()
+        self.own = m
+
+
+"""
+ARMS = {
+    "one question each, an arm for every class": (
+        """\
+def unwrap(m):
+    while (
+        isinstance(m, Own)
+        or isinstance(m, DDP)
+        or isinstance(m, FSDP)
+    ):
+        if isinstance(m, Own):
+            m = m.own
+        elif isinstance(m, FSDP):
+            m = m._fsdp_wrapped_module
+        else:
+            m = m.module
+    return m
+""",
+        """\
+def unwrap(m):
+    while (
+        isinstance(m, Own)
+        or isinstance(m, DDP)
+    ):
+        if isinstance(m, Own):
+            m = m.own
+        else:
+            m = m.module
+    return m
+""",
+    ),
+    "its arm comes first": (
+        """\
+def unwrap(m):
+    while isinstance(m, FSDP) or isinstance(m, Own):
+        if isinstance(m, FSDP):
+            m = m._fsdp_wrapped_module
+        else:
+            m = m.own
+    return m
+""",
+        """\
+def unwrap(m):
+    while isinstance(m, Own):
+        m = m.own
+    return m
+""",
+    ),
+    "an else for what the tuple has besides": (
+        """\
+def unwrap(m):
+    while isinstance(m, (Own, DDP, FSDP)):
+        if isinstance(m, Own):
+            m = m.own
+        else:
+            m = m.module
+    return m
+""",
+        """\
+def unwrap(m):
+    while isinstance(m, (Own, DDP)):
+        if isinstance(m, Own):
+            m = m.own
+        else:
+            m = m.module
+    return m
+""",
+    ),
+    "a chain in an endless loop": (
+        """\
+def unwrap(m):
+    while True:
+        if isinstance(m, Own):
+            m = m.own
+        elif isinstance(m, FSDP):
+            m = m.module
+        elif isinstance(m, DDP):
+            m = m.module
+        else:
+            break
+    return m
+""",
+        """\
+def unwrap(m):
+    while True:
+        if isinstance(m, Own):
+            m = m.own
+        elif isinstance(m, DDP):
+            m = m.module
+        else:
+            break
+    return m
+""",
+    ),
+    "a chain that returns": (
+        """\
+def unwrap(m):
+    while True:
+        if isinstance(m, Own):
+            m = m.own
+        elif isinstance(m, (DDP, FSDP)):
+            m = m.module
+        else:
+            return m
+""",
+        """\
+def unwrap(m):
+    while True:
+        if isinstance(m, Own):
+            m = m.own
+        elif isinstance(m, DDP):
+            m = m.module
+        else:
+            return m
+""",
+    ),
+    "a question in a question": (
+        """\
+def unwrap(m):
+    while True:
+        if isinstance(m, (Own, FSDP)):
+            if isinstance(m, FSDP):
+                m = m._fsdp_wrapped_module
+            else:
+                m = m.own
+        else:
+            break
+    return m
+""",
+        """\
+def unwrap(m):
+    while True:
+        if isinstance(m, Own):
+            m = m.own
+        else:
+            break
+    return m
+""",
+    ),
+    "a choice in the arm": (
+        """\
+def unwrap(m):
+    while isinstance(m, (Own, DDP, FSDP)):
+        m = m.own if isinstance(m, Own) else m.module
+    return m
+""",
+        """\
+def unwrap(m):
+    while isinstance(m, (Own, DDP)):
+        m = m.own if isinstance(m, Own) else m.module
+    return m
+""",
+    ),
+    "attributes are asked for in the arm": (
+        """\
+def unwrap(m):
+    while isinstance(m, (Own, FSDP, DDP)):
+        if hasattr(m, "_fsdp_wrapped_module"):
+            m = m._fsdp_wrapped_module
+        elif hasattr(m, "own"):
+            m = m.own
+        else:
+            m = m.module
+    return m
+""",
+        """\
+def unwrap(m):
+    while isinstance(m, (Own, DDP)):
+        if hasattr(m, "_fsdp_wrapped_module"):
+            m = m._fsdp_wrapped_module
+        elif hasattr(m, "own"):
+            m = m.own
+        else:
+            m = m.module
+    return m
+""",
+    ),
+    "a chain of recursion": (
+        """\
+def unwrap(m):
+    if isinstance(m, Own):
+        return unwrap(m.own)
+    elif isinstance(m, FSDP):
+        return unwrap(m._fsdp_wrapped_module)
+    elif isinstance(m, DDP):
+        return unwrap(m.module)
+    return m
+""",
+        """\
+def unwrap(m):
+    if isinstance(m, Own):
+        return unwrap(m.own)
+    elif isinstance(m, DDP):
+        return unwrap(m.module)
+    return m
+""",
+    ),
+    "recursion in a question in a question": (
+        """\
+def unwrap(m):
+    if isinstance(m, (Own, FSDP)):
+        if isinstance(m, FSDP):
+            return unwrap(m._fsdp_wrapped_module)
+        return unwrap(m.own)
+    return m
+""",
+        """\
+def unwrap(m):
+    if isinstance(m, Own):
+        return unwrap(m.own)
+    return m
+""",
+    ),
+    "nothing else is asked for": (
+        """\
+def unwrap(m):
+    while isinstance(m, FSDP):
+        if hasattr(m, "_fsdp_wrapped_module"):
+            m = m._fsdp_wrapped_module
+        else:
+            m = m.module
+    return m
+""",
+        """\
+def unwrap(m):
+    return m
+""",
+    ),
+    "what leaves the loop": (
+        """\
+def unwrap(m):
+    while True:
+        if not isinstance(m, (DDP, FSDP, Own)):
+            break
+        if isinstance(m, Own):
+            m = m.own
+        else:
+            m = m.module
+    return m
+""",
+        """\
+def unwrap(m):
+    while True:
+        if not isinstance(m, (DDP, Own)):
+            break
+        if isinstance(m, Own):
+            m = m.own
+        else:
+            m = m.module
+    return m
+""",
+    ),
+    "an arm that returns": (
+        """\
+def unwrap(m):
+    while isinstance(m, (Own, DDP, FSDP)):
+        if isinstance(m, FSDP):
+            return m._fsdp_wrapped_module
+        m = m.own if isinstance(m, Own) else m.module
+    return m
+""",
+        """\
+def unwrap(m):
+    while isinstance(m, (Own, DDP, FSDPModule)):
+        if isinstance(m, FSDPModule):
+            return m
+        m = m.own if isinstance(m, Own) else m.module
+    return m
+""",
+    ),
+}
+
+
+@pytest.mark.parametrize("form", ARMS)
+def test_an_arm_for_fsdp_goes_and_others_stay(form: str) -> None:
+    before, wanted = ARMS[form]
+    head = HEAD.replace("\n\n\n", "\nfrom torch import nn") + OWN
+    result, after = migrate({"train.py": head + before + TAIL})
+    assert not result.problems
+    found = after["train.py"].split("def unwrap")[1].split("\n\n\ndef main")[0]
+    assert f"def unwrap{found}".strip() == wanted.strip()
+    assert "fully_shard(net)" in after["train.py"]
+
+
 KEPT = {
     "it is asked first": """\
 def unwrap(m):
@@ -335,6 +629,35 @@ def unwrap(m):
         else:
             return m
 """,
+    "more is done in one arm": """\
+def unwrap(m):
+    while isinstance(m, (DDP, FSDP)):
+        if isinstance(m, FSDP):
+            print(type(m))
+            m = m._fsdp_wrapped_module
+        else:
+            m = m.module
+    return m
+""",
+    "the arms are counted": """\
+def unwrap(m, depth=0):
+    while isinstance(m, (DDP, FSDP)):
+        depth += 1
+        if isinstance(m, FSDP):
+            m = m._fsdp_wrapped_module
+        else:
+            m = m.module
+    return m, depth
+""",
+    "what tells the arms is not understood": """\
+def unwrap(m, deep=True):
+    while isinstance(m, (DDP, FSDP)):
+        if deep:
+            m = m.module
+        else:
+            m = m.module.module
+    return m
+""",
     "nothing is asked that is understood": """\
 def unwrap(m):
     if "Sharded" in str(type(m)):
@@ -372,3 +695,46 @@ def test_what_would_not_end_holds_the_model_back(body: str) -> None:
     result, after = migrate({"train.py": HEAD + body + TAIL})
     assert unmarked(after["train.py"]) == HEAD + body + TAIL
     assert any("would not end" in d.message for d in result.decisions)
+
+
+WALK = """\
+from torch import nn
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+
+class Layer(nn.Module):
+    pass
+
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer = FSDP(Layer())
+
+
+def layers(module):
+    found = []
+    for child in module.children():
+        if {asked}:
+            found.append(child)
+        else:
+            {otherwise}
+    return found
+
+
+def main():
+    return layers(Net())
+"""
+
+
+def test_a_walk_that_went_into_wrappers_asks_units_as_what_was_inside() -> None:
+    source = WALK.format(asked="isinstance(child, Layer)", otherwise="found += layers(child)")
+    _, after = migrate({"train.py": source})
+    assert "if isinstance(child, Layer):" in after["train.py"]
+    assert "fully_shard(Layer())" in after["train.py"]
+
+
+def test_a_walk_that_goes_no_deeper_keeps_its_answer() -> None:
+    source = WALK.format(asked="isinstance(child, Layer)", otherwise="print(child)")
+    _, after = migrate({"train.py": source})
+    assert "isinstance(child, Layer) and not isinstance(child, FSDPModule)" in after["train.py"]

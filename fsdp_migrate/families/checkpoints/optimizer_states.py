@@ -26,6 +26,10 @@ OTHERS_TOO = "a state that was not converted may be loaded in its place"
 TAKEN_BY_OTHERS = "something else than the optimizer loads it"
 NOT_HANDED = "its result is not handed to load_state_dict"
 NEVER_LOADED = "its result is never loaded"
+NAMED = (
+    "is_named_optimizer=True is for an optimizer whose own state goes by names, which none of "
+    "torch's functions for FSDP2 takes"
+)
 CHANGED = "what it is made from is changed before it is loaded"
 CHANGING = frozenset({"clear", "pop", "popitem", "update"})
 ARGUMENTS = {
@@ -109,6 +113,9 @@ def read_load(site: Site, name: str, study: Study) -> Load:
         return Load(model=model, problem="the model or the state is not passed")
     if state_dict_settings.has_group(bound):
         return Load(model=model, problem="a process group of its own is passed")
+    named = bound.get("is_named_optimizer")
+    if named is not None and not _is_false(named, site, study):
+        return Load(model=model, problem=NAMED)
     directly = bound.get("load_directly")
     if directly is not None:
         flag = study.literal(directly, site.module)
@@ -119,6 +126,11 @@ def read_load(site: Site, name: str, study: Study) -> Load:
     return _paired(call, model, bound.get("optim"), state, site)
 
 
+def _is_false(node: ast.expr, site: Site, study: Study) -> bool:
+    flag = study.literal(node, site.module)
+    return flag is not None and flag.value is False
+
+
 def _order(call: ast.Call, site: Site, study: Study) -> tuple[str, ...] | None:
     """Torch 2.0 took the state first. Keywords say; else the first argument's value does."""
     if not call.args:
@@ -127,10 +139,17 @@ def _order(call: ast.Call, site: Site, study: Study) -> tuple[str, ...] | None:
         return NEW_ORDER
     if len(call.args) > 1 and study.traced(call.args[1], site.module):
         return OLD_ORDER
-    first, second = ((access_path(a) or "").lower() for a in (*call.args, call.args[0])[:2])
+    first, second, third = (
+        (access_path(a) or "").lower() for a in (*call.args, *call.args * 2)[:3]
+    )
     if _is_model(first) or ("optim" in second and "state" not in second):
         return NEW_ORDER
-    return OLD_ORDER if _is_model(second) else None
+    if _is_model(second):
+        return OLD_ORDER
+    states = ["state" in each for each in (first, third)]  # ``(m, opt, opt_state)``
+    if len(call.args) < 3 or all(states) or not any(states):
+        return None
+    return OLD_ORDER if states[0] else NEW_ORDER
 
 
 def _is_model(path: str) -> bool:

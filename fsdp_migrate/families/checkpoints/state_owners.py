@@ -15,7 +15,7 @@ from fsdp_migrate.analysis.values import Class
 from fsdp_migrate.families.parameters.own_parameters import models_of_self
 from fsdp_migrate.families.training_loop.part_forwards import is_made_of, is_no_module, owners
 from fsdp_migrate.families.wrapping.own_names import wrapped_by_now
-from fsdp_migrate.families.wrapping.sharded_parts import Held, sharded_parts
+from fsdp_migrate.families.wrapping.sharded_parts import Held, is_loaded_with, sharded_parts
 from fsdp_migrate.families.wrapping.stored_models import is_module
 from fsdp_migrate.fsdp1.references import enclosing_function
 from fsdp_migrate.fsdp1.unfollowed import OTHER_OBJECTS
@@ -31,7 +31,9 @@ NO_MODULE = re.compile(rf"{OTHER_OBJECTS.pattern}|token|process", re.I)
 def sharded_inside(node: ast.expr, module: Module, study: Study) -> Held:
     """The constructors of what is sharded in a module that is no sharded model itself."""
     held = sharded_parts(node, module, study) or taken_out(node, module, study)
-    return held or Held(wrapped_by_now(node, module, study))
+    held = held or Held(wrapped_by_now(node, module, study))
+    met = frozenset(c for c in held.constructors if is_loaded_with(c, module, study))
+    return Held(met, held.certain)
 
 
 def taken_out(node: ast.expr, module: Module, study: Study) -> Held:

@@ -74,6 +74,10 @@ def concerns(
         return None
     if _is_inner(subject, module):
         return None  # of the module inside it was true, as it is of the unit itself
+    if unwrapping.goes_inside(subject, module, study.tracer):
+        return None  # likewise
+    if visited_modules.goes_inside(subject, study, module):
+        return None  # likewise
     values = study.values(subject, module)
     models = study.models(subject, module).constructors
     if models:

@@ -91,6 +91,31 @@ def _recurs(node: ast.expr, module: Module) -> bool:
     return False
 
 
+def goes_inside(node: ast.expr, study: Study, module: Module) -> bool:
+    """Whether ``node`` is a child of any module in a function that calls itself for the child where
+    the test around ``node`` fails: FSDP1's wrapper did, and so the module in it was asked as well.
+    """
+    if not isinstance(node, ast.Name):
+        return False
+    children = [
+        part
+        for d in definitions(node, module)
+        if d.kind is Kind.ELEMENT and d.value is not None
+        for part in ast.walk(d.value)
+        if isinstance(part, ast.Attribute) and part.attr in CHILDREN
+    ]
+    holder = next((p for p in module.table.ancestors(node) if isinstance(p, ast.stmt)), None)
+    function = next((p for p in module.table.ancestors(node) if isinstance(p, FUNCTIONS)), None)
+    if not children or not isinstance(holder, ast.If) or function is None:
+        return False
+    others = {c for s in holder.orelse for c in ast.walk(s) if isinstance(c, ast.Call)}
+    return any(
+        any(isinstance(a, ast.Name) and a.id == node.id for a in call.args)
+        and any(v.node is function for v in study.values(call.func, module))
+        for call in others
+    )
+
+
 def visitors(study: Study, module: Module, *, of_any: bool = False) -> dict[ast.AST, ast.expr]:
     """The first parameters of functions that are called for every module, and of which model."""
     found: dict[ast.AST, ast.expr] = {}

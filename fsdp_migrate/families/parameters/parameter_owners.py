@@ -27,7 +27,7 @@ from fsdp_migrate.families.training_loop.later_wraps import wrapping_constructor
 from fsdp_migrate.families.wrapping import enclosing_models
 from fsdp_migrate.families.wrapping.gathered import is_gathered
 from fsdp_migrate.families.wrapping.own_names import wrapped_by_now
-from fsdp_migrate.families.wrapping.sharded_parts import sharded_parts
+from fsdp_migrate.families.wrapping.sharded_parts import is_loaded_with, sharded_parts
 from fsdp_migrate.fsdp1.references import enclosing_function
 from fsdp_migrate.fsdp1.site import Site
 from fsdp_migrate.fsdp1.unfollowed import is_foreign_result
@@ -106,7 +106,11 @@ def sharded(model: ast.expr, module: Module, study: Study) -> frozenset[Construc
     """Who shards what a model's ``parameters()`` gives: its own constructors, those of the parts
     of a module that is not sharded itself, or those of ``self`` in a method of a sharded one, of
     what was wrapped by the name that it had, and of a part that a loop goes over; of a list, those
-    of its models."""
+    of its models. What only tests shard counts where these are loaded."""
+    return frozenset(c for c in _sharded(model, module, study) if is_loaded_with(c, module, study))
+
+
+def _sharded(model: ast.expr, module: Module, study: Study) -> frozenset[Constructor]:
     if study.traced(model, module):
         return study.models(model, module).constructors or study.every_constructor
     parts = sharded_parts(model, module, study).constructors
@@ -289,7 +293,7 @@ def models_of_list(node: ast.expr, study: Study, module: Module) -> frozenset[Co
                 if own and not is_gathered(held.value, study, where):
                     found |= own
                     break
-    return frozenset(found)
+    return frozenset(c for c in found if is_loaded_with(c, module, study))
 
 
 def _models_of_one(node: ast.expr, study: Study, module: Module) -> frozenset[Constructor]:

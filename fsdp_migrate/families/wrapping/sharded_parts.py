@@ -7,9 +7,10 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
+from fsdp_migrate.analysis.loaded_together import LoadedTogether
 from fsdp_migrate.analysis.module import Module
 from fsdp_migrate.analysis.tracing.functions import is_self
-from fsdp_migrate.analysis.values import Class, Display, Made, Unknown, Value
+from fsdp_migrate.analysis.values import Class, Display, Made, Unknown, Value, Values
 from fsdp_migrate.families.wrapping import enclosing_models
 from fsdp_migrate.families.wrapping.plain_models import is_plain_yet
 from fsdp_migrate.families.wrapping.stored_models import is_module
@@ -46,16 +47,54 @@ def sharded_parts(node: ast.expr, module: Module, study: Study) -> Held:
     values = study.values(node, module)
     if not study.constructors or model_values.models(values, study.tracer):
         return Held()
+    values = _as_typed(values, node, module, study)
     calls = {call for value in values for call in _parts(value, study)}
     made = [c for call, c in study.constructors.items() if call in calls]
     given = any(_is_given_some(value, study) for value in values)
     if made and not given and is_plain_yet(node, module, study):
         return Held()
-    met = (c for c in made if not study.narrowing.is_never_met(c.node, c.module, node, module))
+    near = (c for c in made if is_loaded_with(c, module, study))
+    met = (c for c in near if not study.narrowing.is_never_met(c.node, c.module, node, module))
     found = (
         s for c in met if not _comes_later(c, node, module, study) for s in study.settings_of(c)
     )
     return Held(frozenset(found), all(_is_certain(v, study) for v in values))
+
+
+def _as_typed(values: Values, node: ast.expr, module: Module, study: Study) -> Values:
+    """The values of a parameter, without the modules of the project's that are of another class
+    than its type says: a general function gives many things, of which it gets one kind."""
+    classes = _said_classes(node, module, study)
+    known = {each.node for cls in classes for each in study.tracer.family(cls)}
+    return frozenset(
+        value
+        for value in values
+        if not (known and isinstance(value, Made) and isinstance(value.callee, Class))
+        or value.callee.node in known
+    )
+
+
+def _said_classes(node: ast.expr, module: Module, study: Study) -> list[Class]:
+    """The classes of modules that the type of a parameter names; none where it says more."""
+    if not isinstance(node, ast.Name):
+        return []
+    scope = module.table.scope_of(node).lookup(node.id)
+    bound = scope.bindings.get(node.id, []) if scope is not None else []
+    said = bound[0].node if len(bound) == 1 else None
+    if not isinstance(said, ast.arg) or not isinstance(said.annotation, (ast.Name, ast.Attribute)):
+        return []
+    found = [*study.values(said.annotation, module)]
+    classes = [each for each in found if isinstance(each, Class) and is_module(each, study)]
+    return classes if len(classes) == len(found) else []
+
+
+def is_loaded_with(constructor: Constructor, module: Module, study: Study) -> bool:
+    """Whether a program may have loaded a file, and that in which a constructor stands."""
+    return study.cache(_loaded).may_meet(constructor.module, module)
+
+
+def _loaded(study: Study) -> LoadedTogether:
+    return LoadedTogether(study.project)
 
 
 def _is_given_some(value: Value, study: Study) -> bool:
