@@ -1,9 +1,9 @@
-"""Constructor calls at which FSDP1 itself stops: each is left or marked, with what is wrong in it."""
+"""Constructor calls at which FSDP1 itself stops: left or marked, with what is wrong in them."""
 
 import pytest
 
 from fsdp_migrate.planning.outcome import Outcome
-from tests.helpers.migrating import migrate, outcomes, rewritten, worst
+from tests.helpers.migrating import migrate, rewritten, worst
 
 HEAD = """\
 import functools
@@ -137,4 +137,5 @@ def test_of_a_group_and_a_mesh_that_may_be_none_the_running_program_takes_one() 
 )
 def test_one_of_a_group_and_a_mesh_is_written_out(given: str) -> None:
     after = rewritten(MESH.replace("GIVEN", given))
-    assert "fully_shard(net, mesh=mesh" in after and "TODO" not in after
+    assert "fully_shard(net, mesh=mesh" in after
+    assert "TODO" not in after
