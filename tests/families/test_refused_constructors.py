@@ -139,3 +139,48 @@ def test_one_of_a_group_and_a_mesh_is_written_out(given: str) -> None:
     after = rewritten(MESH.replace("GIVEN", given))
     assert "fully_shard(net, mesh=mesh" in after
     assert "TODO" not in after
+
+
+LOADED = """\
+import argparse
+
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+from transformers import AutoModelForCausalLM, BitsAndBytesConfig
+
+
+def load(name, load_in_8bit):
+    return AutoModelForCausalLM.from_pretrained(name)
+
+
+def build(name, args):
+    model = MODEL
+    return FSDP(model)
+"""
+
+
+@pytest.mark.parametrize(
+    "model",
+    [
+        "AutoModelForCausalLM.from_pretrained(name, load_in_8bit=True)",
+        "AutoModelForCausalLM.from_pretrained(name, **{'load_in_8bit': True})",
+        "AutoModelForCausalLM.from_pretrained(name, "
+        "quantization_config=BitsAndBytesConfig(load_in_8bit=True))",
+    ],
+)
+def test_a_model_in_8_bits_is_marked(model: str) -> None:
+    result, after = migrate({"train.py": LOADED.replace("MODEL", model)})
+    assert worst(result) is Outcome.REVIEW
+    assert after["train.py"].count("8-bit weights are integers") == 1
+
+
+@pytest.mark.parametrize(
+    "model",
+    [
+        "AutoModelForCausalLM.from_pretrained(name, load_in_8bit=False)",
+        "AutoModelForCausalLM.from_pretrained(name, load_in_8bit=args.eight)",
+        "AutoModelForCausalLM.from_pretrained(name)",
+        "load(name, load_in_8bit=True)",
+    ],
+)
+def test_other_models_are_not(model: str) -> None:
+    assert "8-bit" not in rewritten(LOADED.replace("MODEL", model))
