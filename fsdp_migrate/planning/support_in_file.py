@@ -141,7 +141,9 @@ def _definitions_inside(
             return []
         if not present:
             result.append(need)
-        elif any(b.qualified != path or b.node.lineno > first.lineno for b in present):
+        elif any(
+            b.qualified != path or module.position(b.node) > module.position(first) for b in present
+        ):
             return []
     plain = [text.replace("{", "{{").replace("}", "}}") for text in library.texts(names)]
     return [*result, _inserted(module, function, first, tuple(Code(text, {}) for text in plain))]
