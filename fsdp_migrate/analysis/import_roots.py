@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from functools import cached_property
 from pathlib import Path
 
@@ -74,7 +74,11 @@ class Roots:
         # Scripts that import what lies beside them run where nothing is installed.
         needed = self.all_needed
         for module, root in [
-            (m, r) for m, r in packaged if r in needed or not needed & set(found[m])
+            (m, r)
+            for m, r in packaged
+            if r in needed
+            or not needed & set(found[m])
+            or (m.path.parent in found[m] and self._is_put_together(m))
         ]:
             self._load(module, root, found, "as the project installs it")
         for module in sorted(modules, key=lambda m: m in imported):
@@ -82,6 +86,11 @@ class Roots:
                 for root in self._guessed(module):
                     self._load(module, root, found, "by where it lies")
         return found
+
+    def _is_put_together(self, module: Module) -> bool:
+        """Whether the package that a module lies in imports some of its own files, relatively."""
+        init = self._imports.at(module.path.parent / "__init__.py")
+        return init is not None and _is_relative(self.steps(init))
 
     def _imported(self) -> set[Module]:
         """The modules that others import, by way of packages that are not under analysis too."""
@@ -230,9 +239,14 @@ class Roots:
 
     def is_imported_bare(self, module: Module) -> bool:
         """Whether a module is imported by the name that it has in its own directory."""
+        return any(True for _ in self._importing_bare(module))
+
+    def _importing_bare(self, module: Module) -> Iterator[Module]:
         own = module.path.parent
-        steps = (s for m in self._importers[module] for s in self.steps(m) if not s.relative)
-        return any(module in step.loads and step.base == own for step in steps)
+        for importer in self._importers[module]:
+            steps = (s for s in self.steps(importer) if not s.relative)
+            if any(module in step.loads and step.base == own for step in steps):
+                yield importer
 
     def _programs(self, module: Module) -> frozenset[Module]:
         """The modules that load ``module``, itself among them."""
@@ -272,13 +286,21 @@ class Roots:
         known = len(ways) == 1 and (own in ways or ways <= self.all_needed)
         roots = [*self.needed(module), *(ways if known else ())]
         installed = installed_from(path)
-        if installed is not None and self._is_regular(installed, directory):
+        regular = installed is not None and self._is_regular(installed, directory)
+        if installed is not None and regular and not self._runs_uninstalled(module, installed):
             roots.append(installed)
         for root in roots:
             inside = path.is_relative_to(root) and self._is_named(root, directory)
             if inside and (own.is_relative_to(directory) or self._leads(module, root, path)):
                 return ".".join(path.relative_to(root).with_suffix("").parts)
         return relative
+
+    def _runs_uninstalled(self, module: Module, installed: Path) -> bool:
+        """Whether a file that asks for nothing of its project is imported by its bare name where
+        the project need not be installed."""
+        if installed in self.needed(module) or installed == module.path.parent:
+            return False
+        return any(installed not in self.needed(m) for m in self._importing_bare(module))
 
     def _installed_as(self, module: Module, path: Path) -> str:
         """The name of a file in a package that is installed from a directory of another name."""

@@ -216,7 +216,11 @@ for _name in _FLAT:
     _LOCATIONS[f"{PACKAGE}._flat_param.{_name}"] = _name
 for _name in _POLICIES:
     _LOCATIONS[f"{PACKAGE}.wrap.{_name}"] = _name
+for _name in ("CustomPolicy", "ModuleWrapPolicy"):
+    _LOCATIONS[f"{PACKAGE}.fully_sharded_data_parallel.{_name}"] = _name
 _LOCATIONS[f"{PACKAGE}.sharded_grad_scaler.ShardedGradScaler"] = "ShardedGradScaler"
+# Names that are no module's as well.
+_PUBLIC = frozenset(n for n in _LOCATIONS.values() if not n.startswith("_")) - {"wrap"}
 
 _LEGACY_MODULES = (
     f"{PACKAGE}._common_utils",
@@ -278,10 +282,39 @@ def canonical(qualified: str) -> str | None:
         short_name = _LOCATIONS.get(".".join(parts[:end]))
         if short_name is not None:
             return ".".join([short_name, *parts[end:]])
+    for start in range(3, min(len(parts), 5)):
+        if parts[start] in _PUBLIC and not _may_have_more(".".join(parts[:start])):
+            return ".".join(parts[start:])  # torch has it elsewhere: see absent()
     for module in _LEGACY_MODULES:
         if qualified.startswith(f"{module}."):
             return f"{PRIVATE}{qualified.removeprefix(f'{PACKAGE}.')}"
     return None
+
+
+def absent(qualified: str) -> str:
+    """What a dotted path leads to that no torch from 2.4 to 2.15 has: a name of the package, or one
+    of FSDP1's names in a module that has it not; nothing where torch may have it."""
+    if not qualified.startswith(f"{PACKAGE}."):
+        return ""
+    first, _, rest = qualified.removeprefix(f"{PACKAGE}.").partition(".")
+    module = f"{PACKAGE}.{first}"
+    if first.startswith("_") or first in FSDP2 or module in _LOCATIONS:
+        return ""
+    if module not in _LEGACY_MODULES:
+        return module
+    name = rest.partition(".")[0]
+    known = f"{module}.{name}" in _LOCATIONS or name not in _PUBLIC or _may_have_more(module)
+    return "" if known else f"{module}.{name}"
+
+
+def place_of(short: str) -> str:
+    """The module from which FSDP1's public name is to be imported."""
+    return next(where for where, name in _LOCATIONS.items() if name == short).rpartition(".")[0]
+
+
+def _may_have_more(module: str) -> bool:
+    """Whether a module is private, which has names of others that no one counts."""
+    return module.removeprefix(f"{PACKAGE}.").startswith("_")
 
 
 def without_mark(canonical: str) -> str:

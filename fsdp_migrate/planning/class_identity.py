@@ -14,6 +14,8 @@ from collections.abc import Iterator, Sequence
 
 from fsdp_migrate.analysis.module import Module
 from fsdp_migrate.analysis.project import Project
+from fsdp_migrate.fsdp1 import api as fsdp1
+from fsdp_migrate.fsdp1.references import enclosing_function
 from fsdp_migrate.planning.edits import Edit, ReplaceExpression, ReplaceStatement, carried
 from fsdp_migrate.planning.support_library import is_ours
 from fsdp_migrate.syntax.trees import last_part
@@ -95,7 +97,11 @@ def _takers(mention: Mention, module: Module, *, is_class: bool) -> set[str] | N
             case ast.Compare(comparators=[ast.Constant()]) if below is node.left:
                 return set()
             case ast.keyword(arg=str(name)):
-                return {name}
+                return set() if _is_fsdp1(parents[node], module) else {name}
+            case ast.Call(func=function) if below is function:
+                continue  # what it gives back
+            case ast.Return():
+                return _asked(enclosing_function(module, node), module)
             case ast.arguments() if isinstance(below, ast.expr):
                 return {_parameter(below, node)}
             case ast.AnnAssign(target=target) if not _is_field(node, module):
@@ -103,6 +109,21 @@ def _takers(mention: Mention, module: Module, *, is_class: bool) -> set[str] | N
             case ast.Assign(targets=targets):
                 return _targets(targets)
         return None
+
+
+def _is_fsdp1(call: ast.AST, module: Module) -> bool:
+    """Whether FSDP1 is called, in the place of which the support file's own function is."""
+    names = module.table.qualify(call.func) if isinstance(call, ast.Call) else frozenset()
+    return any(fsdp1.canonical(name) == fsdp1.FSDP for name in names)
+
+
+def _asked(function: ast.AST, module: Module) -> set[str] | None:
+    """The name of a function that its own file calls, by which what it returns is followed."""
+    if not isinstance(function, ast.FunctionDef):
+        return None
+    name, table = function.name, module.table
+    called = table.names_by_id.named(name) or table.attributes_by_name.named(name)
+    return {name} if called else None
 
 
 def _heads(node: ast.Attribute | ast.Call) -> tuple[ast.expr]:

@@ -69,6 +69,10 @@ def place(project: Project, edits: Mapping[Module, list[Edit]]) -> Placed:
     files: dict[Path, list[Support]] = {}
     placed: dict[Path, list[Module]] = {}
     for directory, users in homes:
+        alone = support_in_file.define_alone(project, users, needs, edits)
+        if alone and len(homes) > 1:
+            result[users[0]] += alone
+            continue
         functions = {function for module in users for function in wanted[module]}
         path = _file(project, directory, functions, _taken(project, directory, users, placed))
         placed[path] = users

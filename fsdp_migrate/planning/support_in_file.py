@@ -8,7 +8,16 @@ from collections.abc import Collection, Mapping, Sequence
 from fsdp_migrate.analysis.module import Module
 from fsdp_migrate.analysis.project import Project
 from fsdp_migrate.planning import support_library as library
-from fsdp_migrate.planning.edits import Code, Define, Edit, Import, ReplaceStatement, Support
+from fsdp_migrate.planning.edits import (
+    Code,
+    Define,
+    Edit,
+    Import,
+    Insert,
+    ReplaceStatement,
+    Support,
+)
+from fsdp_migrate.syntax.scopes import Binding
 
 LONGEST = 20  # lines of code, docstrings aside, of all that a file defines itself
 LONGEST_WITHOUT_PLACE = 60  # the same, where no one import of a support file works
@@ -47,6 +56,21 @@ def define_without_place(
     return _definitions(module, names, needs, edits)
 
 
+def define_alone(
+    project: Project,
+    users: Sequence[Module],
+    needs: Mapping[Module, Sequence[Support]],
+    edits: Mapping[Module, Sequence[Edit]],
+) -> list[Edit]:
+    """The definitions for a file that would be the only one to import a support file: it may run
+    where that is not, as a function does that is sent elsewhere with the file that it stands in."""
+    if len(users) != 1 or any(library.is_ours(module) for module in project.modules):
+        return []
+    (module,) = users
+    names = library.closure(need.function for need in needs[module])
+    return _definitions(module, names, needs[module], edits[module]) if _are_short(names) else []
+
+
 def _are_short(names: Collection[str], longest: int = LONGEST) -> bool:
     if any(library.is_class(name) or library.has_unions(name) for name in names):
         return False
@@ -58,6 +82,8 @@ def _definitions(
 ) -> list[Edit]:
     """The functions above the file's first definition that stays; nothing where that does not
     do."""
+    if not any(b.qualified.partition(".")[0] == "torch" for b in _imported_at_top(module)):
+        return _definitions_inside(module, names, needs, edits)
     first = first_definition(module, needs, edits)
     table = module.table
     renamed = any(need.local != need.function for need in needs)
@@ -81,6 +107,66 @@ def _definitions(
             return []
     plain = [text.replace("{", "{{").replace("}", "}}") for text in library.texts(names)]
     return [*result, *(Define(module, first, Code(text, {})) for text in plain)]
+
+
+def _imported_at_top(module: Module) -> list[Binding]:
+    return [b for b in module.table.imports if _is_at_top(b.node, module)]
+
+
+def _definitions_inside(
+    module: Module, names: set[str], needs: Sequence[Support], edits: Sequence[Edit]
+) -> list[Edit]:
+    """The functions inside the one function that needs them, of a file that imports no torch: it
+    may be loaded where there is none."""
+    table = module.table
+    around = {_outermost(need.near, module) for need in needs}
+    function = around.pop()
+    if around or not isinstance(function, ast.FunctionDef):
+        return []
+    heads = (ast.Import, ast.ImportFrom, ast.Global, ast.Nonlocal, ast.Expr)
+    first = next((s for s in function.body if not isinstance(s, heads)), None)
+    bindings = table.scopes[function].bindings
+    taken = {*table.module.bindings, *bindings}
+    renamed = any(need.local != need.function for need in needs)
+    if first is None or renamed or not names.isdisjoint(taken):
+        return []
+    if any(module.position(table.statement(n.near)) < module.position(first) for n in needs):
+        return []
+    result: list[Edit] = []
+    for need in library.imports_of(module, names, first):
+        present = bindings.get(need.local, ())
+        path = f"{need.source}.{need.name}" if need.name else need.source
+        others = [e for e in edits if isinstance(e, Import) and e.local == need.local]
+        if any((e.source, e.name) != (need.source, need.name) for e in others):
+            return []
+        if not present:
+            result.append(need)
+        elif any(
+            b.qualified != path or module.position(b.node) > module.position(first) for b in present
+        ):
+            return []
+    plain = [text.replace("{", "{{").replace("}", "}}") for text in library.texts(names)]
+    return [*result, _inserted(module, function, first, tuple(Code(text, {}) for text in plain))]
+
+
+def _inserted(
+    module: Module, function: ast.FunctionDef, first: ast.stmt, codes: tuple[Code, ...]
+) -> Insert:
+    """Behind the import in front of a function's first statement, so that what is said above that
+    stays there; not behind one of torch, which may go."""
+    at = function.body.index(first)
+    before = function.body[at - 1] if at else None
+    names = [a.name for a in before.names] if isinstance(before, ast.Import) else []
+    names += [before.module or "torch"] if isinstance(before, ast.ImportFrom) else []
+    if before is not None and names and not any(n.startswith("torch") for n in names):
+        return Insert(module, before, codes, after=True)
+    return Insert(module, first, codes)
+
+
+def _outermost(node: ast.AST, module: Module) -> ast.AST | None:
+    """The function of the file itself that a node stands in."""
+    around = [node, *module.table.ancestors(node)]
+    return around[-2] if len(around) > 1 else None
 
 
 def first_definition(

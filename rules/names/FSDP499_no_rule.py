@@ -3,7 +3,7 @@
 import ast
 
 from fsdp_migrate.families.modules import freed_units, handed_classes
-from fsdp_migrate.families.names import silent_fallbacks
+from fsdp_migrate.families.names import absent_names, silent_fallbacks
 from fsdp_migrate.families.training_loop.handle_questions import decide_question
 from fsdp_migrate.families.wrapping import chosen_classes
 from fsdp_migrate.fsdp1.api import (
@@ -23,11 +23,17 @@ from fsdp_migrate.planning.context import Study
 from fsdp_migrate.planning.edits import code
 from fsdp_migrate.planning.model import Constructor, Decision
 from fsdp_migrate.planning.prose import sentences
-from fsdp_migrate.planning.rule import Rule
+from fsdp_migrate.planning.rule import Finder, Rule
 from fsdp_migrate.syntax.expressions import last_name
 from fsdp_migrate.syntax.kinds import of_kind, present
 
-RULE = Rule(code="FSDP499", name="no_rule", handles=("*",), since="2.4")
+RULE = Rule(
+    code="FSDP499",
+    name="no_rule",
+    handles=("*", "absent name"),
+    since="2.4",
+    finders=(Finder(270, absent_names.find_absent, always=True),),
+)
 
 
 HANDLES = (
@@ -70,6 +76,8 @@ FLAT_TOGETHER = (
 
 
 def decide(site: Site, study: Study) -> Decision:
+    if site.construct == absent_names.CONSTRUCT:
+        return absent_names.decide_absent(site, study, RULE.code)
     if isinstance(getattr(site.reference, "ctx", None), ast.Store):
         replaced = ast.unparse(site.reference)
         left = study.left(

@@ -9,8 +9,8 @@ from fsdp_migrate.planning.rule import Finder, Rule
 RULE = Rule(
     code="FSDP418",
     name="parameter_classes",
-    handles=("4-bit parameters", "class of parameters"),
-    near=("4-bit parameters",),
+    handles=("4-bit parameters", "8-bit parameters", "class of parameters"),
+    near=("4-bit parameters", "8-bit parameters"),
     finders=(Finder(210, in_project=parameter_classes.find_parameter_classes),),
 )
 
@@ -32,6 +32,16 @@ def decide(site: Site, study: Study) -> Decision:
             review="fully_shard makes plain nn.Parameters of these: what the class defines, and "
             "isinstance, no longer work on a sharded model. Move it into the module, or "
             + KEPT_OUT,
+        )
+    if site.construct == parameter_classes.EIGHT_BIT:
+        return study.rewritten(
+            site,
+            RULE.code,
+            "perhaps sharded",
+            models=models,
+            review="8-bit weights are integers: FSDP1 refuses a model that has them where it "
+            "wraps, and fully_shard takes them and stops in kernels that know no DTensor. Load the "
+            "model in floating point, or " + KEPT_OUT,
         )
     wrapped = parameter_classes.wrapped_by(site, study)
     if wrapped:

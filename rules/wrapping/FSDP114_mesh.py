@@ -29,10 +29,24 @@ PAIR = 2  # groups: one that shards and one that replicates
 def decide(site: Site, study: Study) -> Decision:
     if site.construct == Construct.parse("unnamed mesh"):
         return study.converted(site, RULE.code, study.conversions[site.node])
-    _, value, name = study.argument(site)
+    plan, value, name = study.argument(site)
     if isinstance(value, ast.Constant) and value.value is None:
         return study.dropped(site, RULE.code, "dropped, it was None")
+    other = _other(name, plan)
+    if other is not None:
+        certain = not any(_may_be_none(each, site, study) for each in (value, other))
+        reason = "both process_group and device_mesh are given, which FSDP1 refuses"
+        if not certain:  # in the run-time form the running program tells
+            reason = "both process_group and device_mesh may be given, of which FSDP1 takes one"
+        return study.left(site, RULE.code, reason, "give one of them", final=certain)
     return _mesh(site, study) if name == "device_mesh" else _group(site, study)
+
+
+def _other(name: str, plan: ShardPlan) -> ast.expr | None:
+    """The other of both arguments, where it is not None as written."""
+    (other,) = {"process_group", "device_mesh"} - {name}
+    given = plan.constructor.arguments.get(other)
+    return None if isinstance(given, ast.Constant) and given.value is None else given
 
 
 def _mesh(site: Site, study: Study) -> Decision:

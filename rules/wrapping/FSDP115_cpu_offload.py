@@ -59,7 +59,7 @@ def decide(site: Site, study: Study) -> Decision:
 def _removes_variable(node: ast.expr, plan: ShardPlan, study: Study) -> bool:
     """Remove the variable that takes a setting to the argument, and nowhere else."""
     module = plan.constructor.module
-    match tables.assigned(node, module):
+    match tables.assigned(node, module, study):
         case ([ast.Call() as made], [_, name]) if plan.is_first("cpu_offload"):
             if made in {v.node for v in study.values(node, module)}:
                 plan.proposal.delete(module, module.table.statement(name))

@@ -205,6 +205,37 @@ LAYOUTS = {
         ["src/tool"],
         {"src/tool/a.py": "tool.fsdp2_support"},
     ),
+    "files of a package that can be installed, imported by their bare names": Layout(
+        {
+            "setup.py": "from setuptools import find_packages, setup\n\n"
+            "setup(name='tool', packages=find_packages())\n",
+            "src/__init__.py": "",
+            "src/core/__init__.py": "from .a import whole\n",
+            "src/core/a.py": USER,
+            "src/core/b.py": USER,
+            "scripts/launch.py": f"from a import whole\nfrom b import whole as other\n{GUARD}",
+        },
+        [
+            script("scripts/launch.py", ".", "src/core"),
+            imported("src.core.a", "."),
+            imported("src.core.b", "."),
+        ],
+        ["src/core"],
+    ),
+    "the same where the launcher needs the root as well": Layout(
+        {
+            "setup.py": "from setuptools import find_packages, setup\n\n"
+            "setup(name='tool', packages=find_packages())\n",
+            "src/__init__.py": "",
+            "src/core/__init__.py": "from .a import whole\n",
+            "src/core/a.py": USER,
+            "src/core/b.py": USER,
+            "scripts/launch.py": f"import src.core.b\nfrom a import whole\n{GUARD}",
+        },
+        [script("scripts/launch.py", ".", ".", "src/core"), imported("src.core.a", ".")],
+        ["src/core"],
+        {"src/core/a.py": "src.core.fsdp2_support", "src/core/b.py": "src.core.fsdp2_support"},
+    ),
     "a src layout without metadata": Layout(
         {
             "src/tool/__init__.py": "",
@@ -897,6 +928,8 @@ USES = "from torch.distributed.fsdp import ShardingStrategy\n\n\n"
         f"{USES}DEFAULT = None\nif DEFAULT:\n    DEFAULT.name\n",
         f"{USES}class A:\n    def __init__(self, *, strategy=ShardingStrategy.NO_SHARD):\n"
         "        self.strategy = strategy\n\n\nA(strategy=ShardingStrategy.FULL_SHARD)\n",
+        f"{USES}def pick():\n    return ShardingStrategy.NO_SHARD\n\n\nprint(pick().name)\n",
+        "class Own:\n    sharding_strategy: str = 'FULL_SHARD'\n",
     ],
 )
 def test_settings_that_nobody_compares_may_come_from_two_files(more: str) -> None:
@@ -917,6 +950,8 @@ def test_settings_that_nobody_compares_may_come_from_two_files(more: str) -> Non
         "def same(a):\n    return a.strategy == Settings.strategy\n",
         "def default():\n    return ShardingStrategy.NO_SHARD\n",
         "same(ShardingStrategy.NO_SHARD)\n",
+        "def pick():\n    return ShardingStrategy.NO_SHARD\n\n\nprint(pick() == [])\n",
+        "def pick():\n    return ShardingStrategy.NO_SHARD\n\n\nhand_on(pick())\n",
         "def same(a):\n    return a in [ShardingStrategy.NO_SHARD]\n",
         "class Other:\n    strategy: object = None\n",
         "def same(a, b):\n    return getattr(a, 'strategy') == b\n",

@@ -96,3 +96,82 @@ def _is_annotation(node: ast.AST, tree: ast.AST) -> bool:
         getattr(each, field, None) for each in ast.walk(tree) for field in ("annotation", "returns")
     ]
     return any(node in ast.walk(each) for each in annotations if each is not None)
+
+
+SENT = """\
+import modal
+
+app = modal.App("test")
+
+
+@app.function()
+def work(net):
+    import torch
+    from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+    from transformers import set_seed
+
+    # The model
+    set_seed(0)
+    model = FSDP(net, ignored_modules=[net.head])
+    print(model.clip_grad_norm_(1.0))
+"""
+
+
+CLIPPED = """
+def clipped(net):
+    model = FSDP(net, ignored_modules=[net.head])
+    print(model.clip_grad_norm_(1.0))
+"""
+
+
+def test_a_file_that_imports_no_torch_has_them_inside_the_function() -> None:
+    """It is sent to where torch is by itself, and loaded where there may be none."""
+    result, after = migrate({"tests/sent.py": SENT})
+    assert after.keys() == {"tests/sent.py"}
+    text = after["tests/sent.py"]
+    assert text.index("def work") < text.index("    def clip_grad_norm_(model")
+    assert "torch" not in text.partition("@app.function()")[0]
+    assert "    # The model\n    set_seed(0)\n" in text
+    assert "    from torch import nn\n" in text
+    assert not result.problems
+    again, same = migrate(after)
+    assert same == after
+    assert not again.problems
+
+
+def test_behind_imports_of_torch_alone_they_stand_in_front_of_the_first_statement() -> None:
+    source = SENT.replace("    from transformers import set_seed\n", "")
+    source = source.replace("set_seed(0)", "x = 0")
+    _, after = migrate({"sent.py": source})
+    text = after["sent.py"]
+    assert text.index("    def clip_grad_norm_") < text.index("    x = 0\n")
+    ast.parse(text)
+
+
+def test_two_functions_of_such_a_file_have_them_from_a_support_file() -> None:
+    source = SENT + SENT.partition("@app.function()")[2].replace("def work", "def more")
+    _, after = migrate({"sent.py": source})
+    assert "from fsdp2_support import clip_grad_norm_" in after["sent.py"]
+    assert "    def clip_grad_norm_" not in after["sent.py"]
+
+
+def test_a_name_that_the_function_has_already_is_not_taken() -> None:
+    source = SENT.replace("    set_seed(0)", "    nn = set_seed(0)")
+    _, after = migrate({"sent.py": source})
+    assert "    def clip_grad_norm_" not in after["sent.py"]
+
+
+def test_a_file_that_would_be_the_only_one_to_import_a_file_defines_what_it_needs() -> None:
+    """Others need the same, and have it from a file that it does not lie beside."""
+    package = {"pkg/__init__.py": "", "pkg/one.py": HEAD + CLIPPED, "pkg/two.py": HEAD + CLIPPED}
+    _, after = migrate({**package, "tests/sent.py": SENT, "tests/late.py": "X = 1\n"})
+    assert {path for path in after if path.endswith(FILE)} == {f"pkg/{FILE}"}
+    assert "    def clip_grad_norm_" in after["tests/sent.py"]
+    assert "def clip_grad_norm_" not in after["pkg/one.py"]
+
+
+def test_so_does_one_that_imports_torch_above() -> None:
+    package = {"pkg/__init__.py": "", "pkg/one.py": HEAD + CLIPPED, "pkg/two.py": HEAD + CLIPPED}
+    _, after = migrate({**package, "scripts/train.py": HEAD + CLIPPED})
+    assert {path for path in after if path.endswith(FILE)} == {f"pkg/{FILE}"}
+    assert defined(after["scripts/train.py"]) == ["clip_grad_norm_", "clipped"]

@@ -3,7 +3,7 @@
 ``fully_shard`` puts plain ``nn.Parameter``s of ``DTensor``s in their place. What the class knew
 (``quant_state``, methods) is gone, and packed weights are cut like any others. FSDP1 kept the
 parameters, outside of forward, with ``use_orig_params=True`` only; 4-bit ones of a floating-point
-storage trained with and without it.
+storage trained with and without it, and integers of 8 bits it refused.
 """
 
 from __future__ import annotations
@@ -27,8 +27,9 @@ from fsdp_migrate.syntax.expressions import given_arguments, names_in
 from fsdp_migrate.syntax.trees import FUNCTIONS
 
 FOUR_BIT = Construct.parse("4-bit parameters")
+EIGHT_BIT = Construct.parse("8-bit parameters")
 SUBCLASS = Construct.parse("class of parameters")
-WORDS = (b"4bit", b"4Bit", b"NF4", b"FP4")
+WORDS = (b"4bit", b"4Bit", b"NF4", b"FP4", b"8bit")
 LAYERS = frozenset(
     f"bitsandbytes.nn.{part}{name}"
     for part in ("", "modules.")
@@ -38,6 +39,7 @@ LAYERS = frozenset(
     )
 )
 SETTING = "load_in_4bit"
+OF_EIGHT = "load_in_8bit"
 # Functions that give back the model they are given, or put it in another.
 HANDING_BACK = frozenset(
     {
@@ -80,10 +82,16 @@ def _four_bit(module: Module, study: Study) -> Iterator[Site]:
             yield Site(FOUR_BIT, module, call, call)
         elif _is_handed_on(call, module, study) or _may_load(call):
             yield Site(FOUR_BIT, module, call, call)
+        elif _loads_eight(call) and not _is_own(call.func, module, study):
+            yield Site(EIGHT_BIT, module, call, call)
     for constant in module.table.strings:
         holder = module.table.parents[constant]
-        if constant.value == SETTING and isinstance(holder, ast.Dict) and _may_load(holder):
+        if not isinstance(holder, ast.Dict):
+            continue
+        if constant.value == SETTING and _may_load(holder):
             yield Site(FOUR_BIT, module, holder, holder)
+        elif constant.value == OF_EIGHT and _loads_eight(holder):
+            yield Site(EIGHT_BIT, module, holder, holder)
 
 
 def _may_load(node: ast.AST) -> bool:
@@ -91,14 +99,25 @@ def _may_load(node: ast.AST) -> bool:
     return any(not (isinstance(v, ast.Constant) and not v.value) for v in _settings(node))
 
 
-def _settings(node: ast.AST) -> list[ast.expr]:
-    """What a call, or a dictionary, gives as ``load_in_4bit``."""
+def _loads_eight(node: ast.AST) -> bool:
+    """Whether ``load_in_8bit`` is given, and true: a setting that may be stops in both FSDPs."""
+    given = _settings(node, OF_EIGHT)
+    return any(isinstance(v, ast.Constant) and v.value is True for v in given)
+
+
+def _is_own(function: ast.expr, module: Module, study: Study) -> bool:
+    """Whether a function or class of the project is called, which has a call of its own."""
+    return any(isinstance(v, (Class, Function)) for v in study.values(function, module))
+
+
+def _settings(node: ast.AST, setting: str = SETTING) -> list[ast.expr]:
+    """What a call, or a dictionary, gives as ``load_in_4bit``, or another setting."""
     if isinstance(node, ast.Call):
-        return [k.value for k in node.keywords if k.arg == SETTING]
+        return [k.value for k in node.keywords if k.arg == setting]
     if not isinstance(node, ast.Dict):
         return []
     entries = zip(node.keys, node.values, strict=True)
-    return [v for k, v in entries if isinstance(k, ast.Constant) and k.value == SETTING]
+    return [v for k, v in entries if isinstance(k, ast.Constant) and k.value == setting]
 
 
 def _is_layer(node: ast.expr, module: Module, study: Study) -> bool:
@@ -122,7 +141,7 @@ def _is_handed_on(call: ast.Call, module: Module, study: Study) -> bool:
     given = given_arguments(call)
     if not any(study.external(g, module) & LAYERS for g in given):
         return False
-    return not any(isinstance(v, (Class, Function)) for v in study.values(call.func, module))
+    return not _is_own(call.func, module, study)
 
 
 def _subclasses(module: Module, study: Study) -> Iterator[Site]:
@@ -140,8 +159,8 @@ def _subclasses(module: Module, study: Study) -> Iterator[Site]:
 def models_concerned(site: Site, study: Study) -> list[Constructor]:
     """The constructors of models that may have such parameters, and kept them in FSDP1."""
     every = list(study.constructors.values())
-    if site.construct == FOUR_BIT:
-        # 4-bit layers are put in place of others, in any model that they can get to.
+    if site.construct in {FOUR_BIT, EIGHT_BIT}:
+        # Such layers are put in place of others, in any model that they can get to.
         return [c for c in every if can_meet(site.module, c.module, study)]
     kept = [c for c in every if attributes.keeps_attributes(c, study) is not None]
     return [c for c in kept if _may_have(c, site, study)]

@@ -27,7 +27,7 @@ from fsdp_migrate.analysis.values import (
     Value,
     Values,
 )
-from fsdp_migrate.families.wrapping import policy_lists
+from fsdp_migrate.families.wrapping import policy_lists, policy_signatures
 from fsdp_migrate.families.wrapping.policy_functions import (
     answers,
     gives_labels,
@@ -48,13 +48,6 @@ class Kind(Enum):
     ANY = auto()
     ALL = auto()
     WALK = auto()  # needs (module, recurse, nonwrapped_numel)
-
-
-# Functions that programs call instead of binding their arguments by functools.partial.
-CALLED_WRONGLY = frozenset(
-    {"size_based_auto_wrap_policy", "transformer_auto_wrap_policy", "lambda_auto_wrap_policy"}
-)
-ASKED = frozenset({"module", "recurse", "nonwrapped_numel", None})
 
 
 class Unreadable(Exception):
@@ -152,6 +145,20 @@ def read_policies(constructor: Constructor, study: Study) -> list[Policy] | None
         return None
 
 
+def refused(values: Iterable[Value], study: Study) -> str:
+    """Why FSDP1 stops at one of some policies, in whatever form its constructor is written."""
+    for value in _ordered(values):
+        try:
+            found = [] if is_open(value, study) else [_read_one(value, study)]
+        except NoPolicy as problem:
+            return str(problem)
+        except Unreadable:
+            continue
+        if any(policy.is_called for policy in found):
+            return "the policy is called here, which FSDP1 stops at: bind it by functools.partial"
+    return ""
+
+
 def _ordered(values: Iterable[Value]) -> list[Value]:
     return sorted(
         values, key=lambda v: (v.module.display, *v.module.position(v.node), type(v).__name__)
@@ -205,12 +212,20 @@ def _named(name: str | None, value: Value) -> Policy:
         return Policy(Kind.ALL, value.module, value.node)
     if name == "size_based_auto_wrap_policy":
         return Policy(Kind.WALK, value.module, value.node, by_size=True)
+    if name in policy_signatures.PARAMETERS:
+        raise NoPolicy(policy_signatures.problem_when_asked(name))
     raise Unreadable("the policy comes from outside the given paths")
 
 
 def _made(value: Made, call: ast.Call, study: Study) -> Policy:
     module = value.module
     name = fsdp1.canonical(value.made_by)
+    if name in policy_signatures.PARAMETERS:
+        problem = policy_signatures.problem_when_called(name, call)
+        if name not in policy_signatures.CLASSES:
+            return _called(value, call, study, name, problem)
+        if problem:
+            raise NoPolicy(problem)
     if name == "ModuleWrapPolicy":
         return Policy(Kind.CLASSES, module, call, _argument(call, 0, "module_classes"))
     if name == "CustomPolicy":
@@ -219,14 +234,25 @@ def _made(value: Made, call: ast.Call, study: Study) -> Policy:
         return Policy(Kind.PREDICATE, module, call, function)
     if value.made_by == "functools.partial" and call.args:
         return _partial(value, call, study, call.args[0])
-    if name in CALLED_WRONGLY and not call.args and not ASKED & {k.arg for k in call.keywords}:
-        return replace(_partial(value, call, study, call.func), is_called=True)
     raise Unreadable(f"the policy comes from {value.made_by or 'a class of the project'}")
+
+
+def _called(value: Made, call: ast.Call, study: Study, name: str, problem: str) -> Policy:
+    """A policy that is called where FSDP1 wants it handed on: what functools.partial would make of
+    its keyword arguments, where they say it all."""
+    if not problem:
+        raise NoPolicy("FSDP1 takes a policy, and is given what one answers")
+    if policy_signatures.problem_when_asked(name, ast.Call(call.func, [], call.keywords)):
+        raise NoPolicy(problem)
+    return replace(_partial(value, call, study, call.func), is_called=True)
 
 
 def _partial(value: Made, call: ast.Call, study: Study, bound: ast.expr) -> Policy:
     module = value.module
     names = {fsdp1.canonical(q) for q in study.external(bound, module)}
+    for name in names & policy_signatures.PARAMETERS.keys() if bound in call.args else ():
+        if problem := policy_signatures.problem_when_asked(name or "", call):
+            raise NoPolicy(problem)
     match sorted(n for n in names if n):
         case ["transformer_auto_wrap_policy"]:
             return Policy(Kind.CLASSES, module, call, _argument(call, -1, "transformer_layer_cls"))
@@ -253,7 +279,8 @@ def _partial(value: Made, call: ast.Call, study: Study, bound: ast.expr) -> Poli
 def _by_size(module: Module, call: ast.Call, bound: ast.expr) -> Policy:
     """A policy that counts parameters, with the number that it is bound to alone, if so."""
     given = {keyword.arg: keyword.value for keyword in call.keywords}
-    alone = not given.keys() - {"min_num_params"} and call.args in ([], [bound])
+    alone = not given.keys() - {"min_num_params", *policy_signatures.NAMES}
+    alone &= call.func is bound or call.args == [bound]  # what is called has a model there
     return Policy(Kind.WALK, module, call, given.get("min_num_params"), by_size=alone)
 
 

@@ -48,7 +48,7 @@ def remove_table(node: ast.expr, module: Module, study: Study, proposal: Proposa
 def remove_variable(node: ast.expr, plan: ShardPlan, study: Study) -> None:
     """Remove the variable that takes FSDP1's setting to the argument, and nowhere else."""
     module = plan.constructor.module
-    match tables.assigned(node, module):
+    match tables.assigned(node, module, study):
         case ([value], [_, name]) if plan.is_first(ARGUMENT):
             if any(map(canonical, study.external(value, module))):
                 statement = module.table.statement(name)

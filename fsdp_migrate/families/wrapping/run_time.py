@@ -257,7 +257,8 @@ def _doubt(argument: str, constructor: Constructor, study: Study) -> str:
         return offloading.doubt(constructor, study)
     if argument == "auto_wrap_policy":
         values = study.values(constructor.arguments[argument], constructor.module)
-        return policy_functions.doubt_of_parameters(values, study)
+        refused = policies.refused(values, study)
+        return refused or policy_functions.doubt_of_parameters(values, study)
     if argument == "sharding_strategy":
         if constructor.has("device_mesh") or constructor.has("process_group"):
             return ""  # it shards over them

@@ -61,18 +61,18 @@ def strategy_of(constructor: Constructor, study: Study) -> str | None:
     node = constructor.arguments.get("sharding_strategy")
     if node is None:
         return None if constructor.is_open else "FULL_SHARD"
-    given, _ = _given(constructor)
+    given, _ = _given(constructor, study)
     found = _written(given[0], constructor.module, study) if len(given) == 1 else None
     is_certain = found == "FULL_SHARD" or not constructor.may_lack("sharding_strategy")
     return found if is_certain else None
 
 
-def _given(constructor: Constructor) -> tuple[list[ast.expr], list[ast.Name]]:
+def _given(constructor: Constructor, study: Study) -> tuple[list[ast.expr], list[ast.Name]]:
     """What the argument may be, and the names of the variable that takes it there."""
     values = constructor.values("sharding_strategy")
     if len(values) > 1:
         return values, []
-    return tables.assigned(values[0], constructor.module) or (values, [])
+    return tables.assigned(values[0], constructor.module, study) or (values, [])
 
 
 def _written(node: ast.expr, module: Module, study: Study) -> str | None:
@@ -274,7 +274,7 @@ def _read(constructor: Constructor, study: Study) -> Choice | None:
     module = constructor.module
     if "sharding_strategy" not in constructor.arguments:
         return None
-    given, names = _given(constructor)
+    given, names = _given(constructor, study)
     choice = Choice(given, names, may_be_lacking=constructor.may_lack("sharding_strategy"))
     for expression in given:
         for leaf in tables.leaves(expression):

@@ -276,7 +276,7 @@ def decide_argument(site: Site, study: Study, rule: str) -> Decision:
 def _remove_variable(plan: ShardPlan, value: ast.expr, study: Study) -> None:
     """Remove the variable that takes the one strategy to the argument, and nowhere else."""
     module = plan.constructor.module
-    given, names = tables.assigned(value, module) or ([], [])
+    given, names = tables.assigned(value, module, study) or ([], [])
     for strategy, name in zip(given, names[1:], strict=True):
         statement = module.table.parents[name]
         if plan.is_first("sharding_strategy"):

@@ -25,14 +25,17 @@ def leaves(node: ast.expr) -> Iterator[ast.expr]:
         yield node
 
 
-def assigned(node: ast.expr, module: Module) -> tuple[list[ast.expr], list[ast.Name]] | None:
+def assigned(
+    node: ast.expr, module: Module, study: Study | None = None
+) -> tuple[list[ast.expr], list[ast.Name]] | None:
     """What a variable is assigned that only takes a value to ``node``, and all its names.
 
-    A parameter may have had the name before: ``strategy = STRATEGIES[strategy]``.
+    A parameter may have had the name before: ``strategy = STRATEGIES[strategy]``. A variable of the
+    file itself is one that no other file may read, for which a study is needed.
     """
     table = module.table
     scope = table.scope_of(node)
-    if not isinstance(node, ast.Name) or not scope.is_function or node.id not in scope.bindings:
+    if not isinstance(node, ast.Name) or scope.is_class or node.id not in scope.bindings:
         return None
     given, names, statements = [], [node], set()
     parameters: set[ast.AST] = set()
@@ -57,7 +60,15 @@ def assigned(node: ast.expr, module: Module) -> tuple[list[ast.expr], list[ast.N
         if not _is_defined_by(statements, node, module):
             return None
         used -= {n for n in used if _is_defined_by(parameters, n, module)}
-    return (given, names) if given and used == set(names) else None
+    if not given or used != set(names):
+        return None
+    if not scope.is_function:
+        if study is None:
+            return None
+        uses = name_uses.uses_of(node.id, scope, module, study.project)
+        if uses is None or {use for use, _ in uses} != used:
+            return None
+    return given, names
 
 
 def _is_defined_by(definitions: Set[ast.AST], use: ast.AST, module: Module) -> bool:
@@ -84,7 +95,7 @@ def returned_for(
         return None
     expressions = []
     for node in exits(function, home)[0]:
-        given, _ = assigned(present(node.value), home) or ([present(node.value)], [])
+        given, _ = assigned(present(node.value), home, study) or ([present(node.value)], [])
         expressions += [each for expression in given for each in leaves(expression)]
     return function, home, expressions
 
@@ -189,7 +200,7 @@ def asked_for(argument: str, study: Study) -> Iterator[tuple[ast.expr, Module]]:
         node = constructor.arguments.get(argument)
         if node is None or constructor.node in study.run_time or constructor.problem:
             continue
-        for expression in (assigned(node, constructor.module) or ([node], []))[0]:
+        for expression in (assigned(node, constructor.module, study) or ([node], []))[0]:
             yield from ((leaf, constructor.module) for leaf in leaves(expression))
 
 
