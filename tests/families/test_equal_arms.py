@@ -185,6 +185,13 @@ ONE = {
     "model.module.head if isinstance(model, FSDP) else model.head": "model.head",
     "(model.module.names() if isinstance(model, FSDP) else model.names())": "(model.names())",
     "[model.module.tag if isinstance(model, FSDP) else model.tag, 1]": "[model.tag, 1]",
+    'model.module.head if hasattr(model, "module") else model.head': "model.head",
+    'model.head if not hasattr(model, "module") else model.module.head': "model.head",
+    'print(model.module.head.tag if hasattr(model, "module") else model.head.tag, 1)': (
+        "print(model.head.tag, 1)"
+    ),
+    "model.module.tag if flag else model.tag": "model.tag",
+    "model.module if flag else model": "model",
 }
 
 
@@ -202,6 +209,18 @@ TWO = (
     "model.module.generate(other) if isinstance(model, FSDP) else model.generate(other)",
     "other.module if isinstance(model, FSDP) else other",
 )
+TWO_BY_OTHERS = (
+    'model.module.head if hasattr(model, "module") else model.tail',
+    'model.module.head if hasattr(other, "module") else model.head',
+    "model.module.head if flag.pop() else model.head",
+    'other.module.head if hasattr(other, "module") else other.head',
+)
+
+
+@pytest.mark.parametrize("choice", TWO_BY_OTHERS)
+def test_what_others_tell_apart_stays_a_choice(choice: str) -> None:
+    after = rewritten(INSIDE.replace("CHOICE", choice))
+    assert f" if {choice.partition(' if ')[2]}\n" in after
 
 
 @pytest.mark.parametrize("choice", TWO)
