@@ -197,7 +197,7 @@ def without_false(
     """The lines that stand in place of an old one, without a comment of one line above it that is
     about an argument which none of them has: ``# use_orig_params=True, to compile``."""
     comment = old.leading_lines[-1].comment if old.leading_lines else None
-    if comment is None or not lines:
+    if comment is None or not lines or _is_of_marker(old.leading_lines[-1]):
         return lines
     alone = len(old.leading_lines) == 1 or old.leading_lines[-2].comment is None
     calls = [n for node in nodes for n in ast.walk(node) if isinstance(n, ast.Call)]
