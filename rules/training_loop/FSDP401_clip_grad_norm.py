@@ -7,7 +7,7 @@ from fsdp_migrate.families.parameters import clips
 from fsdp_migrate.families.parameters.parameter_owners import models_concerned, sharded
 from fsdp_migrate.families.precision import half_models
 from fsdp_migrate.families.training_loop import reductions
-from fsdp_migrate.families.wrapping import frozen_modules, strategies, tensor_parallel
+from fsdp_migrate.families.wrapping import strategies, tensor_parallel
 from fsdp_migrate.fsdp1 import api as fsdp1
 from fsdp_migrate.fsdp1.construct import ConstructKind
 from fsdp_migrate.fsdp1.site import Site
@@ -253,10 +253,7 @@ def _emulation(
     """The support function that clips where torch's own cannot; nothing where it can."""
     if not _is_finite(norm_type, site, study):
         return "clip_any_grad_norm_"
-    several = frozen_modules.may_ignore_trained(models, study)
-    several = several or tensor_parallel.may_split(models, study)
-    # In float16, torch's squares overflow; FSDP1 added up in float32.
-    return "clip_grad_norm_" if several or half_models.may_be_half(models, study) else ""
+    return "clip_grad_norm_" if clips.needs_more(models, study) else ""
 
 
 def _local(site: Site, models: frozenset[Constructor], study: Study) -> str:
