@@ -160,8 +160,9 @@ class SettingNames:
                     stores = self.tracer.stores(Class(cls, module), attr)
                     kept = [(definition, related.module) for related, _, definition in stores]
         match kept:
-            case [(only, where)] if only.kind is Kind.ASSIGN and only.value and not only.unpack:
-                return only.value, where
+            case [(only, where)] if only.kind is Kind.ASSIGN and only.value:
+                value = _unpacked(only.value, only.unpack)
+                return None if value is None else (value, where)
         return None
 
     def _is_set_outside(self, attr: str, cls: ast.ClassDef) -> bool:
@@ -178,6 +179,16 @@ class SettingNames:
                 if isinstance(v, Made)
             )
         return self._set_outside[cls, attr]
+
+
+def _unpacked(value: ast.expr, places: tuple[int, ...]) -> ast.expr | None:
+    """What one of several names is given: ``args`` of ``self.args, self.net = args, net``."""
+    for place in places:
+        listed = value.elts if isinstance(value, (ast.Tuple, ast.List)) else []
+        if not 0 <= place < len(listed) or any(isinstance(each, ast.Starred) for each in listed):
+            return None
+        value = listed[place]
+    return value
 
 
 def _is_self(node: ast.expr) -> bool:
