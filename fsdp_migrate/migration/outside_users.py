@@ -24,7 +24,7 @@ from fsdp_migrate.planning.edits import Mark, new_code
 from fsdp_migrate.planning.model import Constructor, Decision
 from fsdp_migrate.planning.outcome import Outcome
 from fsdp_migrate.planning.prose import sentences
-from fsdp_migrate.syntax.trees import Definition
+from fsdp_migrate.syntax.trees import FUNCTIONS, Definition
 
 TAKES_FSDP2 = (
     "users of this package hand their models to {name}: it takes FSDP2 models alone now, and does "
@@ -79,9 +79,9 @@ def _makes_its_own(definition: Definition, site: Site, study: Study) -> bool:
 def _leads_to(definition: Definition, made: Constructor, study: Study) -> bool:
     """Whether a model is made inside a definition, or by a function that is called there."""
     around = enclosing_function(made.module, made.node)
-    called = isinstance(around, (ast.FunctionDef, ast.AsyncFunctionDef))
-    callers = study.tracer.callers(around, made.module) if called else ()
-    places = [(made.node, made.module), *((c.call, c.module) for c in callers)]
+    places = [(made.node, made.module)]
+    if isinstance(around, FUNCTIONS):
+        places += [(c.call, c.module) for c in study.tracer.callers(around, made.module)]
     return any(definition in where.table.ancestors(node) for node, where in places)
 
 

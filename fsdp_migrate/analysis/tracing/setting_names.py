@@ -111,7 +111,11 @@ class SettingNames:
             return ""
         binding, function = bindings[0], owner.node
         place = f"{getattr(function, 'name', '')}:{getattr(function, 'lineno', '')}"
-        if place.startswith("__init__:") and class_of_method(function, module) is not None:
+        if (
+            isinstance(function, ast.FunctionDef)
+            and function.name == "__init__"
+            and class_of_method(function, module) is not None
+        ):
             place += OBJECT  # it runs once for each
         here = f"{module.name}:{place}:{node.id}"
         if not is_owner and _is_filled(node.id, owner, module):
