@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from fsdp_migrate.analysis.module import Module
@@ -14,6 +14,7 @@ from fsdp_migrate.syntax.trees import block_of
 
 FEW = 3  # as many names have a marker each
 LISTED = 8
+CONTEXTS = (ast.With, ast.AsyncWith)
 
 
 def said_together(decisions: Sequence[Decision]) -> dict[Mark, Mark]:
@@ -52,11 +53,23 @@ class Repeats:
         """
         table = mark.module.table
         statement = table.statement(mark.node)
-        block = block_of(table.parents[statement], statement)
-        at = block.index(statement)
         self._said.update({(statement, mark.sentence), (statement, mark.comment)})
         said = mark.comment if left else mark.sentence
-        return at > 0 and (block[at - 1], said) in self._said
+        return any((each, said) in self._said for each in _in_front(statement, mark.module))
+
+
+def _in_front(statement: ast.stmt, module: Module) -> Iterator[ast.stmt]:
+    """The statement in front of one, through the contexts around both: what stands in one may be
+    all that is left of it."""
+    parent = module.table.parents[statement]
+    block = block_of(parent, statement)
+    at = block.index(statement)
+    if at == 0 and isinstance(parent, CONTEXTS):
+        yield from _in_front(parent, module)
+    before = block[at - 1] if at else None
+    while before is not None:
+        yield before
+        before = before.body[-1] if isinstance(before, CONTEXTS) else None
 
 
 def _as_one(marks: Sequence[Mark]) -> dict[Mark, Mark]:

@@ -14,16 +14,17 @@ from pathlib import Path
 
 from fsdp_migrate.analysis.module import Module
 from fsdp_migrate.analysis.tracing.functions import default_of
+from fsdp_migrate.analysis.values import Constant, Made
 from fsdp_migrate.fsdp1 import api as fsdp1
 from fsdp_migrate.fsdp1.construct import Construct
 from fsdp_migrate.fsdp1.references import enclosing_function
 from fsdp_migrate.fsdp1.site import Site
 from fsdp_migrate.planning.context import Study
 from fsdp_migrate.planning.edits import Mark, new_code
-from fsdp_migrate.planning.model import Decision
+from fsdp_migrate.planning.model import Constructor, Decision
 from fsdp_migrate.planning.outcome import Outcome
 from fsdp_migrate.planning.prose import sentences
-from fsdp_migrate.syntax.trees import Definition
+from fsdp_migrate.syntax.trees import FUNCTIONS, Definition
 
 TAKES_FSDP2 = (
     "users of this package hand their models to {name}: it takes FSDP2 models alone now, and does "
@@ -54,9 +55,34 @@ def said(decision: Decision, study: Study) -> Decision:
     around = [p for p in site.module.table.ancestors(site.node) if isinstance(p, Definition)]
     if site.doubt or not around or not _is_for_users(around[-1], site.module, study):
         return decision
+    if _makes_its_own(around[-1], site, study):
+        return decision
     if study.cache(_first).setdefault(around[-1], site.node) is not site.node:
         return decision
     return _reviewed(decision, TAKES_FSDP2.format(name=around[-1].name))
+
+
+def _makes_its_own(definition: Definition, site: Site, study: Study) -> bool:
+    """Whether all models that a site has are made by the definition around it, or by a function
+    that it calls: users hand it none."""
+    call = site.node if isinstance(site.node, ast.Call) else None
+    model = site.receiver or (call.args[0] if call is not None and call.args else None)
+    models = study.models(model, site.module) if model is not None else None
+    return (
+        models is not None
+        and bool(models)
+        and all(isinstance(v, (Made, Constant)) or v.module.is_test for v in models.others)
+        and all(_leads_to(definition, made, study) for made in models.constructors)
+    )
+
+
+def _leads_to(definition: Definition, made: Constructor, study: Study) -> bool:
+    """Whether a model is made inside a definition, or by a function that is called there."""
+    around = enclosing_function(made.module, made.node)
+    places = [(made.node, made.module)]
+    if isinstance(around, FUNCTIONS):
+        places += [(c.call, c.module) for c in study.tracer.callers(around, made.module)]
+    return any(definition in where.table.ancestors(node) for node, where in places)
 
 
 def _reviewed(decision: Decision, review: str) -> Decision:

@@ -201,6 +201,34 @@ def hand_over(old: cst.SimpleStatementLine, lines: list[Line]) -> list[Line]:
     return lines
 
 
+# Arguments of FSDP1's constructor that nothing stands for in the new code.
+_NOTHING = frozenset({"backward_prefetch", "forward_prefetch", "limit_all_gathers"})
+_NOTHING |= {"use_orig_params"}
+
+
+def without_false(
+    old: cst.SimpleStatementLine, nodes: Sequence[ast.AST], lines: list[Line]
+) -> list[Line]:
+    """The lines that stand in place of an old one, without a comment of one line above it that is
+    about an argument which none of them has: ``# use_orig_params=True, to compile``."""
+    comment = old.leading_lines[-1].comment if old.leading_lines else None
+    if comment is None or not lines or _is_of_marker(old.leading_lines[-1]):
+        return lines
+    alone = len(old.leading_lines) == 1 or old.leading_lines[-2].comment is None
+    calls = [n for node in nodes for n in ast.walk(node) if isinstance(n, ast.Call)]
+    given = {keyword.arg for call in calls for keyword in call.keywords}
+    named = given & _NOTHING & set(re.findall(r"\w+", comment.value))
+    if not named or not alone:
+        return lines
+    bare = [line.with_changes(leading_lines=()) for line in lines]
+    if any(name in cst.Module(bare).code for name in named if name):
+        return lines
+    above = [
+        e for e in leading_lines(lines[0]) if e.comment is None or e.comment.value != comment.value
+    ]
+    return [lines[0].with_changes(leading_lines=above), *lines[1:]]
+
+
 def _says(statement: Line, comment: cst.Comment) -> bool:
     """Whether a comment stands somewhere in a statement, behind the line that it was behind."""
     return comment.value in cst.Module([statement]).code

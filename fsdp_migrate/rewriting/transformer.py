@@ -86,6 +86,16 @@ class Editor(ExpressionEditor):
         """What stands in place of a line with one or more statements."""
         assert isinstance(updated, cst.SimpleStatementLine)
         nodes = [self.nodes.get(small) for small in original.body]
+        changed = [*(node for node in nodes if node is not None), *self.replaced]
+        lines = self.in_place_of(original, updated, nodes)
+        return comments.without_false(original, changed, lines)
+
+    def in_place_of(
+        self,
+        original: cst.SimpleStatementLine,
+        updated: cst.SimpleStatementLine,
+        nodes: Sequence[ast.AST | None],
+    ) -> list[Line]:
         edits = [self.plan.statements[node] for node in nodes if node in self.plan.statements]
         if any(node in self.import_plan.statements for node in nodes):
             if len(nodes) == 1 or not self.comes_apart(nodes):

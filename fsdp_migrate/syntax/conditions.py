@@ -43,8 +43,16 @@ def around(
 def _passed(statement: ast.stmt) -> Iterator[tuple[ast.expr, bool]]:
     """What is known behind a statement: of a branch that does not come back, an assertion."""
     match statement:
-        case ast.If(test=test, body=body, orelse=[]) if leaves(body):
-            yield test, False
+        case ast.If(test=test, body=body, orelse=orelse):
+            way: list[ast.stmt] = []  # on which what follows was reached
+            if leaves(body):
+                yield test, False
+                way = orelse
+            elif leaves(orelse):
+                yield test, True
+                way = body
+            for each in way:
+                yield from _passed(each)
         case ast.Assert(test=test):
             yield test, True
 

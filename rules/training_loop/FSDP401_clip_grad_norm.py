@@ -7,13 +7,15 @@ from fsdp_migrate.families.parameters import clips
 from fsdp_migrate.families.parameters.parameter_owners import models_concerned, sharded
 from fsdp_migrate.families.precision import half_models
 from fsdp_migrate.families.training_loop import reductions
-from fsdp_migrate.families.wrapping import frozen_modules, strategies, tensor_parallel
+from fsdp_migrate.families.wrapping import strategies, tensor_parallel
+from fsdp_migrate.fsdp1 import api as fsdp1
 from fsdp_migrate.fsdp1.construct import ConstructKind
 from fsdp_migrate.fsdp1.site import Site
 from fsdp_migrate.planning.context import Study
 from fsdp_migrate.planning.edits import Code, code, join
 from fsdp_migrate.planning.model import Constructor, Decision
 from fsdp_migrate.planning.rule import Finder, Rule
+from fsdp_migrate.syntax import conditions
 from fsdp_migrate.syntax.expressions import bind_arguments, last_name
 
 RULE = Rule(
@@ -129,7 +131,7 @@ def _torchs_own(site: Site, study: Study) -> Decision:
     """``torch.nn.utils.clip_grad_norm_``: in FSDP1 it computed the norm of this rank's part."""
     found = study.models(site.subject, site.module)
     models = sharded(site.subject, site.module, study)
-    if _is_alternative(site):
+    if _is_alternative(site, study):
         message = "kept: it is for models that are not FSDP's"
         return study.rewritten(site, RULE.code, message, models=models)
     bound = bind_arguments(site.call, ("parameters", "max_norm", "norm_type"))
@@ -162,7 +164,7 @@ def _torchs_own(site: Site, study: Study) -> Decision:
 def _of_a_list(site: Site, study: Study) -> Decision:
     """torch's own clipping of a list with some of a model's parameters."""
     models = models_concerned(site, study)
-    if _is_alternative(site):
+    if _is_alternative(site, study):
         message = "kept: it is for models that are not FSDP's"
         return study.rewritten(site, RULE.code, message, models=models)
     if site.doubt:
@@ -251,10 +253,7 @@ def _emulation(
     """The support function that clips where torch's own cannot; nothing where it can."""
     if not _is_finite(norm_type, site, study):
         return "clip_any_grad_norm_"
-    several = frozen_modules.may_ignore_trained(models, study)
-    several = several or tensor_parallel.may_split(models, study)
-    # In float16, torch's squares overflow; FSDP1 added up in float32.
-    return "clip_grad_norm_" if several or half_models.may_be_half(models, study) else ""
+    return "clip_grad_norm_" if clips.needs_more(models, study) else ""
 
 
 def _local(site: Site, models: frozenset[Constructor], study: Study) -> str:
@@ -268,15 +267,28 @@ def _local(site: Site, models: frozenset[Constructor], study: Study) -> str:
 LOCAL = "FSDP1 clipped by the norm of each rank's own part here; this clips by the norm of all"
 
 
-def _is_alternative(site: Site) -> bool:
+def _is_alternative(site: Site, study: Study) -> bool:
     """Whether the code is for models that are not FSDP's."""
-    child: ast.AST = site.node
-    for parent in site.module.table.ancestors(site.node):
-        if isinstance(parent, ast.If) and child in parent.orelse:
-            calls = [n.func for n in ast.walk(parent.test) if isinstance(n, ast.Call)]
-            if any(isinstance(f, ast.Name) and f.id in {"isinstance", "hasattr"} for f in calls):
-                return True
-        child = parent
+    for condition, outcome in conditions.around(site.node, site.module.table):
+        test, holds = condition, outcome
+        while isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not):
+            test, holds = test.operand, not holds
+        asked = test.values if isinstance(test, ast.BoolOp) else [test]
+        is_all = not isinstance(test, ast.BoolOp) or isinstance(test.op, ast.Or)
+        if not holds and is_all and any(_asks_for_fsdp(each, site, study) for each in asked):
+            return True
+    return False
+
+
+def _asks_for_fsdp(test: ast.expr, site: Site, study: Study) -> bool:
+    """Whether a test holds of all FSDP1 models: other wrappers may be asked for as well."""
+    match test:
+        case ast.Call(func=ast.Name(id="hasattr"), args=[_, ast.Constant(value=name)]):
+            return name in fsdp1.ONLY_MODELS
+        case ast.Call(func=ast.Name(id="isinstance"), args=[_, kind]):
+            kinds = kind.elts if isinstance(kind, ast.Tuple) else [kind]
+            named = {name for each in kinds for name in study.external(each, site.module)}
+            return fsdp1.FSDP in map(fsdp1.canonical, named)
     return False
 
 

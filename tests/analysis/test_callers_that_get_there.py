@@ -69,3 +69,61 @@ def test_a_branch_that_no_call_gets_to_is_as_before() -> None:
     source = PROGRAM.format(flag="alone=False", test="alone", sharded="", plain="")
     after = migrate({"train.py": source})[1]["train.py"]
     assert PLAIN not in after
+
+
+FIELDS = """\
+import library
+import torch
+from dataclasses import dataclass
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+
+@dataclass
+class Config:
+    path: str = "a.pt"
+    alone: bool = False
+
+
+def load(model, config):
+    state = torch.load(config.path)
+    if config.alone:
+        model.load_state_dict(state, strict=True)
+    else:
+        model.load_state_dict(state, strict=False)
+
+
+def train(net):
+    model = FSDP(net)
+    load(model, Config(SHARDED))
+    return model
+
+
+def evaluate():
+    config = Config(alone=True)
+    CHANGED
+    load(library.build(), config)
+"""
+
+
+@pytest.mark.parametrize("sharded", ["", "path='b.pt'", "alone=False"])
+def test_so_do_the_literal_fields_of_what_it_gives(sharded: str) -> None:
+    source = FIELDS.replace("SHARDED", sharded).replace("    CHANGED\n", "")
+    after = migrate({"train.py": source})[1]["train.py"]
+    assert PLAIN in after
+    assert "model.load_state_dict(state, strict=False)" not in after
+
+
+@pytest.mark.parametrize(
+    ("sharded", "changed"),
+    [
+        ("alone=library.alone()", "pass"),
+        ("**library.options()", "pass"),
+        ("", "config.alone = library.alone()"),
+        ("", "setattr(config, library.field(), True)"),
+        ("", "config.__dict__.update(library.options())"),
+    ],
+)
+def test_fields_that_may_have_another_value_do_not(sharded: str, changed: str) -> None:
+    source = FIELDS.replace("SHARDED", sharded).replace("CHANGED", changed)
+    after = migrate({"train.py": source})[1]["train.py"]
+    assert PLAIN not in after

@@ -185,6 +185,13 @@ ONE = {
     "model.module.head if isinstance(model, FSDP) else model.head": "model.head",
     "(model.module.names() if isinstance(model, FSDP) else model.names())": "(model.names())",
     "[model.module.tag if isinstance(model, FSDP) else model.tag, 1]": "[model.tag, 1]",
+    'model.module.head if hasattr(model, "module") else model.head': "model.head",
+    'model.head if not hasattr(model, "module") else model.module.head': "model.head",
+    'print(model.module.head.tag if hasattr(model, "module") else model.head.tag, 1)': (
+        "print(model.head.tag, 1)"
+    ),
+    "model.module.tag if flag else model.tag": "model.tag",
+    "model.module if flag else model": "model",
 }
 
 
@@ -202,9 +209,92 @@ TWO = (
     "model.module.generate(other) if isinstance(model, FSDP) else model.generate(other)",
     "other.module if isinstance(model, FSDP) else other",
 )
+TWO_BY_OTHERS = (
+    'model.module.head if hasattr(model, "module") else model.tail',
+    'model.module.head if hasattr(other, "module") else model.head',
+    "model.module.head if flag.pop() else model.head",
+    'other.module.head if hasattr(other, "module") else other.head',
+)
+
+
+@pytest.mark.parametrize("choice", TWO_BY_OTHERS)
+def test_what_others_tell_apart_stays_a_choice(choice: str) -> None:
+    after = rewritten(INSIDE.replace("CHOICE", choice))
+    assert f" if {choice.partition(' if ')[2]}\n" in after
 
 
 @pytest.mark.parametrize("choice", TWO)
 def test_what_is_not_equal_stays_a_choice(choice: str) -> None:
     after = rewritten(INSIDE.replace("CHOICE", choice))
     assert " if isinstance(model, " in " ".join(after.split())
+
+
+CLIPPED = """\
+import torch
+from torch import nn
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+
+def step(model, other, batch, optimizer, norm):
+    model(batch).sum().backward()
+    # of all ranks
+    if TEST:
+        OWN
+    else:
+        TORCHS
+    optimizer.step()
+
+
+def main(batches, other, norm):
+    model = FSDP(nn.Linear(2, 2), SETTINGSuse_orig_params=True)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    for batch in batches:
+        step(model, other, batch, optimizer, norm)
+"""
+TORCHS = "nn.utils.clip_grad_norm_(model.parameters(), 1.0)"
+
+
+def clipped(
+    test: str = "isinstance(model, FSDP)",
+    own: str = "model.clip_grad_norm_(1.0)",
+    torchs: str = TORCHS,
+    settings: str = "",
+) -> str:
+    text = CLIPPED.replace("TEST", test).replace("OWN", own).replace("TORCHS", torchs)
+    after = rewritten(text.replace("SETTINGS", settings))
+    return after.partition("    # of all ranks\n")[2].partition("    optimizer.step()")[0]
+
+
+@pytest.mark.parametrize("limit", ["1.0", "norm", "norm * 2"])
+@pytest.mark.parametrize("function", ["nn.utils.clip_grad_norm_", "torch.nn.utils.clip_grad_norm_"])
+def test_two_ways_to_clip_are_one(limit: str, function: str) -> None:
+    way = f"{function}(model.parameters(), {limit})"
+    assert clipped(own=f"model.clip_grad_norm_({limit})", torchs=way) == f"    {way}\n"
+
+
+@pytest.mark.parametrize(
+    ("test", "own", "torchs", "settings"),
+    [
+        ("isinstance(model, FSDP)", "model.clip_grad_norm_(2.0)", TORCHS, ""),
+        ("isinstance(model, FSDP)", "model.clip_grad_norm_(1.0, 1)", TORCHS, ""),
+        ("isinstance(model, FSDP)", "print(model.clip_grad_norm_(1.0))", TORCHS, ""),
+        ("isinstance(model, FSDP) and norm", "model.clip_grad_norm_(1.0)", TORCHS, ""),
+        (
+            "isinstance(model, FSDP)",
+            "model.clip_grad_norm_(1.0)",
+            TORCHS.replace("model", "other"),
+            "",
+        ),
+        ("isinstance(model, FSDP)", "model.clip_grad_norm_(1.0)", f"{TORCHS}\n        print()", ""),
+        (
+            "isinstance(model, FSDP)",
+            "model.clip_grad_norm_(1.0)",
+            TORCHS,
+            "ignored_modules=[other], ",
+        ),
+    ],
+)
+def test_two_ways_that_differ_stay(test: str, own: str, torchs: str, settings: str) -> None:
+    after = clipped(test, own, torchs, settings)
+    assert after.startswith("    if isinstance(model, FSDPModule)")
+    assert "    else:\n" in after

@@ -105,3 +105,37 @@ def test_a_setting_that_changes_in_between_says_nothing() -> None:
     )
     result, _ = migrate({"train.py": text})
     assert [d for d in result.decisions if d.code == "FSDP312"]
+
+
+CHAIN = """\
+import torch
+from torch import nn
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+
+class Trainer:
+    def __init__(self, args, net):
+        self.args, self.model = args, net
+        if args.fsdp:
+            self.model = FSDP(net)
+
+    def best(self):
+        if self.args.save:
+            return None
+        elif FIRST:
+            return print(self.model)
+        return self.model.state_dict()
+
+
+def main(args, batch):
+    trainer = Trainer(args, nn.Linear(2, 2))
+    trainer.model(batch).sum().backward()
+    torch.save(trainer.best(), "a.pt")
+"""
+
+
+@pytest.mark.parametrize(("first", "stays"), [("self.args.fsdp", True), ("self.args.shard", False)])
+def test_what_every_way_of_a_chain_left_is_told_behind_it(first: str, stays: bool) -> None:
+    text = CHAIN.replace("FIRST", first)
+    _, after = migrate({"train.py": text})
+    assert ("        return self.model.state_dict()\n" in after["train.py"]) is stays

@@ -71,3 +71,64 @@ def test_nor_is_a_handler_around_all_of_the_training() -> None:
     )
     result, _ = migrate({"train.py": source})
     assert not result.not_followed
+
+
+MEASURED = """\
+import torch
+from dataclasses import dataclass
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+
+@dataclass
+class Config:
+    width: int = 2
+    fsdp: bool = True
+
+
+def train(config, batches):
+    model = torch.nn.Linear(config.width, 2)
+    if config.fsdp and torch.cuda.is_available():
+        model = FSDP(model)
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    for batch in batches:
+        model(batch).sum().backward()
+        optimizer.step()
+
+
+def peak(width, batches):
+    train(Config(WITH), batches)
+    return torch.cuda.max_memory_allocated()
+
+
+def benchmark(batches):
+    for width in (2, 4):
+        try:
+            print(peak(width, batches))
+        except RuntimeError as error:
+            print(error)
+
+
+train(Config(), [])
+"""
+
+
+@pytest.mark.parametrize("given", ["width=width, fsdp=False", "fsdp=False"])
+def test_nor_are_steps_of_models_that_are_never_sharded(given: str) -> None:
+    result, _ = migrate({"train.py": MEASURED.replace("WITH", given)})
+    assert not result.not_followed
+
+
+@pytest.mark.parametrize(
+    ("given", "more"),
+    [
+        ("", ""),
+        ("width=width, fsdp=True", ""),
+        ("fsdp=width > 2", ""),
+        ("fsdp=False", "config = Config()\nconfig.fsdp = True\n"),
+        ("fsdp=False", "for key in ('fsdp', 'width'):\n    setattr(Config(), key, 1)\n"),
+        ("fsdp=False", "train(Config(), [])\nother = FSDP(torch.nn.Linear(2, 2))\n"),
+    ],
+)
+def test_those_of_models_that_may_be_are(given: str, more: str) -> None:
+    result, _ = migrate({"train.py": MEASURED.replace("WITH", given) + more})
+    assert [each.why for each in result.not_followed] == [WHY]

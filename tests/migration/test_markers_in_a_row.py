@@ -46,3 +46,26 @@ def test_the_first_says_it(between: str, markers: int) -> None:
     assert text.count("the names that torch.compile makes") == markers
     reviews = [each for each in result.decisions if each.outcome is Outcome.REVIEW]
     assert len(reviews) == 2
+
+
+CONTEXT = (
+    "    with FSDP.state_dict_type(model, StateDictType.FULL_STATE_DICT, config, optim_config):\n"
+)
+
+
+@pytest.mark.parametrize(
+    ("between", "markers"),
+    [
+        (CONTEXT, 1),
+        ("    if path:\n", 2),
+        ("    print(len(state))\n" + CONTEXT, 2),
+        (CONTEXT + "        print(len(state))\n", 2),
+    ],
+    ids=["in contexts of their own", "in a branch", "apart", "apart inside"],
+)
+def test_contexts_are_looked_through(between: str, markers: int) -> None:
+    text = PROGRAM.replace("        BETWEEN\n", between)
+    text = text.replace("FSDP.optim_state_dict(model, optimizer)", "model.state_dict()")
+    _, after = migrate({"train.py": text})
+    text = " ".join(after["train.py"].replace("#     ", "").split())
+    assert text.count("the names that torch.compile makes") == markers

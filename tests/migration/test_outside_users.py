@@ -90,6 +90,44 @@ def test_what_the_program_itself_uses_does_not(files: dict[str, str]) -> None:
     assert said(LIBRARY | files) == []
 
 
+TRAINER = """\
+from transformers import AutoModel
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+
+class Adapter:
+    def __init__(self, net, other):
+        self.other = other
+        self.model = AutoModel.from_pretrained("one")
+        self.model = wrap(self.model)
+
+    def save(self):
+        with FSDP.summon_full_params(GIVEN):
+            return [p.sum() for p in GIVEN.parameters()]
+
+
+def wrap(net):
+    return FSDP(net)
+"""
+
+
+@pytest.mark.parametrize("made", ["wrap(self.model)", "FSDP(self.model)"])
+def test_nobody_hands_models_to_what_makes_its_own(made: str) -> None:
+    trainer = TRAINER.replace("GIVEN", "self.model").replace("= wrap(self.model)", f"= {made}")
+    test = "from kit.tricks import Adapter\n\n\ndef test_it(mock):\n"
+    test += "    adapter = Adapter(None, None)\n    adapter.model = mock\n    adapter.save()\n"
+    files = {"kit/tricks.py": trainer, "tests/test_tricks.py": test}
+    assert said(LIBRARY | files) == []
+
+
+def test_what_makes_one_model_is_handed_others() -> None:
+    trainer = TRAINER.replace("GIVEN", "self.other")
+    test = "from kit.tricks import Adapter\nfrom benchmarks import build\n"
+    test += "\nAdapter(None, build(None)[0]).save()\n"
+    [why] = said(LIBRARY | {"kit/tricks.py": trainer, "tests/test_tricks.py": test})
+    assert "hand their models to Adapter" in why
+
+
 def test_a_script_has_no_users() -> None:
     files = {"tricks.py": ADAPTER, "benchmarks.py": MODEL}
     result, _ = migrate(files)

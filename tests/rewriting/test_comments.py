@@ -266,3 +266,57 @@ def test_a_file_may_end_in_spaces(end: str) -> None:
     assert not result.problems
     assert "fully_shard(model)" in after["a.py"]
     assert after["a.py"].endswith(f"{many}{end}")
+
+
+ABOVE = """\
+import torch
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+
+def build(net, other):
+    net = net.cuda()
+    COMMENT
+    model = FSDP(net, use_orig_params=True)
+    print(model)
+    return model
+"""
+
+
+@pytest.mark.parametrize(
+    "comment",
+    ["# Need use_orig_params=True to compile", "# torch.compile wants `use_orig_params` to be set"],
+)
+def test_a_comment_on_an_argument_that_is_gone_goes(comment: str) -> None:
+    after = migrate({"a.py": ABOVE.replace("COMMENT", comment)})[1]["a.py"]
+    assert "use_orig_params" not in after
+    assert "    net = net.cuda()\n    model = fully_shard(net)\n" in after
+
+
+@pytest.mark.parametrize(
+    "comment",
+    [
+        "# each rank holds a part",
+        "# the names of files matter\n    # (and use_orig_params=True keeps them)",
+        "# auto_wrap_policy: one unit is enough",
+    ],
+)
+def test_a_comment_that_says_more_stays(comment: str) -> None:
+    after = migrate({"a.py": ABOVE.replace("COMMENT", comment)})[1]["a.py"]
+    assert f"    {comment}\n    model = fully_shard(net)\n" in after
+
+
+def test_a_comment_on_an_argument_of_another_call_stays() -> None:
+    other = ABOVE.replace("print(model)", "COMMENT\n    print(model)").replace(
+        "    COMMENT\n", "", 1
+    )
+    other = other.replace("COMMENT", "# use_orig_params is what made the names")
+    after = migrate({"a.py": other})[1]["a.py"]
+    assert "    # use_orig_params is what made the names\n    print(model)\n" in after
+
+
+def test_what_is_left_keeps_its_comment() -> None:
+    left = ABOVE.replace("COMMENT", "# use_orig_params=True, to compile").replace(
+        "net, use", "*net, use"
+    )
+    after = migrate({"a.py": left})[1]["a.py"]
+    assert "# use_orig_params=True, to compile\n" in after

@@ -8,14 +8,22 @@ from __future__ import annotations
 import ast
 import itertools
 import operator
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from fsdp_migrate.analysis.module import Module
 from fsdp_migrate.analysis.tracing.evaluator import Evaluator
-from fsdp_migrate.analysis.values import Constant, Display, Frame, Function, FunctionNode
+from fsdp_migrate.analysis.values import (
+    Class,
+    Constant,
+    Display,
+    Frame,
+    Function,
+    FunctionNode,
+    Made,
+)
 from fsdp_migrate.syntax import conditions
-from fsdp_migrate.syntax.expressions import names_in
+from fsdp_migrate.syntax.expressions import last_name, names_in
 from fsdp_migrate.syntax.scopes import Kind
 from fsdp_migrate.syntax.trees import FUNCTIONS, walk
 
@@ -29,6 +37,7 @@ OPERATORS: dict[type[ast.cmpop], Callable[[Any, Any], bool]] = {
     ast.Is: operator.is_,
     ast.IsNot: operator.is_not,
 }
+SETTERS = frozenset({"setattr", "__setattr__"})
 DEEPEST = 4  # functions that ask functions
 _Values = list[object]
 
@@ -42,6 +51,7 @@ class BranchesTaken:
         self._frames: dict[tuple[ast.Call, Frame], Frame] = {}
         self._conditions: dict[tuple[ast.AST, ast.AST], list[tuple[ast.expr, bool]]] = {}
         self._parts: dict[tuple[ast.expr, ast.AST], bool] = {}
+        self._set: dict[str, bool] = {}
 
     def passes_by(self, frame: Frame | None, node: ast.AST, module: Module) -> bool:
         """Whether the call of a frame cannot get to ``node``, which stands in its function."""
@@ -171,6 +181,8 @@ class BranchesTaken:
         """The literals that a parameter may be in a call; None where it may be something else."""
         if isinstance(node, ast.Constant):
             return [node.value]
+        if isinstance(node, ast.Attribute):
+            return self._literal_fields(node, module, frame)
         owner = module.table.scope_of(node).lookup(node.id) if isinstance(node, ast.Name) else None
         asked: Frame | None = frame
         while owner is not None and asked is not None and asked.function is not owner.node:
@@ -183,6 +195,68 @@ class BranchesTaken:
         found = self.tracer.evaluate(node, module, asked)
         values: _Values = [value.value for value in found if isinstance(value, Constant)]
         return values if len(values) == len(found) else None
+
+    def _literal_fields(self, node: ast.Attribute, module: Module, frame: Frame) -> _Values | None:
+        """The literals that ``config.fsdp`` may be in a call that is given ``Config(fsdp=False)``,
+        whose fields nothing gives another value."""
+        if not isinstance(node.value, ast.Name) or node.value.id in {"self", "cls"}:
+            return None
+        scope = module.table.scope_of(node).lookup(node.value.id)
+        bindings = scope.bindings[node.value.id] if scope is not None else []
+        is_given = scope is not None and scope.node is frame.function
+        if not is_given or [b.kind for b in bindings] != [Kind.PARAMETER]:
+            return None
+        if self._may_be_set(node.attr):
+            return None
+        values: _Values = []
+        for config in self.tracer.evaluate(node.value, module, frame):
+            match config:
+                case Made(callee=Class(node=cls), node=ast.Call(args=[], keywords=given)):
+                    named = {keyword.arg: keyword.value for keyword in given}
+                    value = named.get(
+                        node.attr, None if None in named else _default(node.attr, cls)
+                    )
+                    if not _is_dataclass(cls) or not isinstance(value, ast.Constant):
+                        return None
+                    values.append(value.value)
+                case _:
+                    return None
+        return values
+
+    def _may_be_set(self, attr: str) -> bool:
+        """Whether something may give an attribute of that name a value, on whatever object."""
+        if attr not in self._set:
+            self._set[attr] = any(
+                any(stored.attr == attr for stored in module.table.stored_attributes)
+                or any(
+                    attr in (named := [*_texts(call)]) or not named
+                    for call in module.table.calls_by_name.of(SETTERS)
+                )
+                or module.table.attributes_by_name.named("__dict__")
+                for module in self.tracer.project.modules
+            )
+        return self._set[attr]
+
+
+def _is_dataclass(cls: ast.ClassDef) -> bool:
+    """Whether a class is a dataclass that sets its fields to what it is given, and no more."""
+    own = {statement.name for statement in cls.body if isinstance(statement, FUNCTIONS)}
+    decorators = [d.func if isinstance(d, ast.Call) else d for d in cls.decorator_list]
+    plain = not cls.bases and own.isdisjoint({"__init__", "__post_init__", "__getattribute__"})
+    return plain and [last_name(each) for each in decorators] == ["dataclass"]
+
+
+def _texts(call: ast.Call) -> Iterator[object]:
+    """The literals among a call's arguments."""
+    return (given.value for given in call.args[:2] if isinstance(given, ast.Constant))
+
+
+def _default(field: str, cls: ast.ClassDef) -> ast.expr | None:
+    for statement in cls.body:
+        match statement:
+            case ast.AnnAssign(target=ast.Name(id=name), value=default) if name == field:
+                return default
+    return None
 
 
 def _written(node: ast.expr) -> _Values | None:

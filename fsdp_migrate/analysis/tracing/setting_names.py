@@ -15,7 +15,7 @@ from fsdp_migrate.analysis.flow import Definition
 from fsdp_migrate.analysis.module import Module
 from fsdp_migrate.analysis.tracing.functions import class_of_method
 from fsdp_migrate.analysis.tracing.tracer import Tracer
-from fsdp_migrate.analysis.values import Class
+from fsdp_migrate.analysis.values import Class, Made
 from fsdp_migrate.syntax.expressions import last_name
 from fsdp_migrate.syntax.scopes import Binding, Kind, Scope
 from fsdp_migrate.syntax.trees import FUNCTIONS, LOOPS, walk
@@ -37,6 +37,7 @@ class SettingNames:
 
     def __init__(self, tracer: Tracer) -> None:
         self.tracer = tracer
+        self._set_outside: dict[tuple[ast.ClassDef, str], bool] = {}
 
     def setting(
         self, node: ast.expr, module: Module, depth: int = 0, *, is_owner: bool = False
@@ -110,6 +111,12 @@ class SettingNames:
             return ""
         binding, function = bindings[0], owner.node
         place = f"{getattr(function, 'name', '')}:{getattr(function, 'lineno', '')}"
+        if (
+            isinstance(function, ast.FunctionDef)
+            and function.name == "__init__"
+            and class_of_method(function, module) is not None
+        ):
+            place += OBJECT  # it runs once for each
         here = f"{module.name}:{place}:{node.id}"
         if not is_owner and _is_filled(node.id, owner, module):
             return ""
@@ -153,13 +160,43 @@ class SettingNames:
             case ast.Attribute(value=ast.Name(id="self"), attr=attr):
                 here = scope.function()
                 cls = module.table.parents.get(here.node) if here is not None else None
-                if isinstance(cls, ast.ClassDef):
+                if isinstance(cls, ast.ClassDef) and not self._is_set_outside(attr, cls):
                     stores = self.tracer.stores(Class(cls, module), attr)
                     kept = [(definition, related.module) for related, _, definition in stores]
         match kept:
-            case [(only, where)] if only.kind is Kind.ASSIGN and only.value and not only.unpack:
-                return only.value, where
+            case [(only, where)] if only.kind is Kind.ASSIGN and only.value:
+                value = _unpacked(only.value, only.unpack)
+                return None if value is None else (value, where)
         return None
+
+    def _is_set_outside(self, attr: str, cls: ast.ClassDef) -> bool:
+        """Whether others give an object's attribute a value: ``trainer.strategy = "ddp"``."""
+        if (cls, attr) not in self._set_outside:
+            self._set_outside[cls, attr] = any(
+                isinstance(v.callee, Class)
+                and any(each.node is cls for each in self.tracer.lineage(v.callee))
+                for other in self.tracer.project.modules
+                if other.mentions(attr)
+                for stored in other.table.stored_attributes
+                if stored.attr == attr and not _is_self(stored.value)
+                for v in self.tracer.evaluate(stored.value, other)
+                if isinstance(v, Made)
+            )
+        return self._set_outside[cls, attr]
+
+
+def _unpacked(value: ast.expr, places: tuple[int, ...]) -> ast.expr | None:
+    """What one of several names is given: ``args`` of ``self.args, self.net = args, net``."""
+    for place in places:
+        listed = value.elts if isinstance(value, (ast.Tuple, ast.List)) else []
+        if not 0 <= place < len(listed) or any(isinstance(each, ast.Starred) for each in listed):
+            return None
+        value = listed[place]
+    return value
+
+
+def _is_self(node: ast.expr) -> bool:
+    return isinstance(node, ast.Name) and node.id == "self"
 
 
 def _is_settled(use: ast.Name, owner: Scope, module: Module) -> bool:

@@ -20,7 +20,8 @@ from fsdp_migrate.planning.context import Study
 from fsdp_migrate.planning.edits import code
 from fsdp_migrate.planning.model import Constructor, Decision
 from fsdp_migrate.planning.prose import sentences
-from fsdp_migrate.syntax.trees import FUNCTIONS
+from fsdp_migrate.syntax.kinds import present
+from fsdp_migrate.syntax.trees import FUNCTIONS, walk
 
 RULE = "FSDP406"
 
@@ -73,8 +74,8 @@ def decide_inner_module(site: Site, study: Study) -> Decision:
         return _unwrap_any(site, found.constructors, study)
     models = found.constructors or study.every_constructor
     proposal = study.proposal()
-    either = _same_either_way(site)
-    proposal.replace(site.module, either or site.attribute, code("{m}", m=site.subject))
+    old, new = _same_either_way(site, study)
+    proposal.replace(site.module, old, code("{m}", m=new))
     saved = [m for m in _methods_inside(site, study) if _is_pretrained(*m)]
     unsure = pretrained.may_be_of_diffusers(models, study)
     said = pretrained.PASSED_OVER if unsure else pretrained.NAMED
@@ -84,15 +85,37 @@ def decide_inner_module(site: Site, study: Study) -> Decision:
     return study.rewritten(site, RULE, message, proposal, models=models, review=review, marked=True)
 
 
-def _same_either_way(site: Site) -> ast.IfExp | None:
-    """``model.module if distributed else model``, of which the model itself is left."""
-    path = access_path(site.subject)
-    match site.module.table.parents[site.attribute]:
-        case ast.IfExp(test=test, body=one, orelse=other) as either if path is not None:
-            asked = test.operand if isinstance(test, ast.UnaryOp) else test
-            ways = {access_path(way) for way in (one, other) if way is not site.attribute}
-            return either if access_path(asked) is not None and ways == {path} else None
-    return None
+def _same_either_way(site: Site, study: Study) -> tuple[ast.expr, ast.expr]:
+    """What is replaced, and by what: ``model.module`` by the model itself; where that makes both
+    arms of ``model.module.tag if hasattr(model, "module") else model.tag`` equal, all of it by the
+    one arm."""
+    alone = site.attribute, site.subject
+    table, path = site.module.table, access_path(site.subject)
+    child: ast.AST = site.attribute
+    for parent in table.ancestors(child):
+        if isinstance(parent, (ast.stmt, ast.Lambda)) or path is None:
+            return alone
+        if isinstance(parent, ast.IfExp):
+            break
+        child = parent
+    else:
+        return alone
+    other = parent.orelse if child is parent.body else parent.body
+    within = set(walk(child)) - {site.attribute}
+    if child is parent.test or any(each.node in within for each in present(study.found)[0]):
+        return alone  # a model is asked for more than a plain module, such as its state
+    inside = f"{path}.{site.attribute.attr}"
+    is_equal = ast.unparse(child).replace(inside, path) == ast.unparse(other)
+    return (parent, other) if is_equal and _asks_alone(parent.test, path) else alone
+
+
+def _asks_alone(test: ast.expr, path: str) -> bool:
+    """Whether a test does nothing but ask: for a flag, or whether there is a module inside."""
+    asked = test.operand if isinstance(test, ast.UnaryOp) else test
+    match asked:
+        case ast.Call(func=ast.Name(id="hasattr"), args=[owner, ast.Constant(value=name)]):
+            return access_path(owner) == path and name in unwrapping.INNER
+    return access_path(asked) is not None
 
 
 def _is_saved_by_diffusers(site: Site, study: Study) -> bool:

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from fsdp_migrate.analysis.flow import access_path
 from fsdp_migrate.analysis.module import Module
 from fsdp_migrate.families.modules import visited_modules
+from fsdp_migrate.families.parameters import clips
 from fsdp_migrate.fsdp1 import unwrapping
 from fsdp_migrate.fsdp1.api import is_fsdp2_class
 from fsdp_migrate.fsdp1.site import Site
@@ -213,6 +214,12 @@ def decide_taken_off(site: Site, models: frozenset[Constructor], study: Study) -
         proposal = study.proposal()
         if write_as_false(check, site, proposal):
             message = "gone: the module inside is the model itself, so that both ways are one"
+            return study.rewritten(site, RULE, message, proposal, models=models)
+    alone = not unwrapping.others(check, site.reference)
+    if alone and clips.is_clipped_alike(check, models, study, site.module):
+        proposal = study.proposal()
+        if write_as_false(check, site, proposal):
+            message = "gone: both ways clip by torch's function now"
             return study.rewritten(site, RULE, message, proposal, models=models)
     found = unwrapping.of(check, site.module, study.tracer)
     if found is None:

@@ -12,6 +12,7 @@ from fsdp_migrate.analysis.flow import access_path
 from fsdp_migrate.analysis.module import Module
 from fsdp_migrate.families.parameters.listed_parameters import parameters_in
 from fsdp_migrate.families.parameters.parameter_owners import met_at, models_of_list
+from fsdp_migrate.families.precision import half_models
 from fsdp_migrate.families.training_loop import reductions
 from fsdp_migrate.families.wrapping import frozen_modules, tensor_parallel
 from fsdp_migrate.families.wrapping.gathered import is_gathered
@@ -117,3 +118,40 @@ def _is_for_others(call: ast.Call, owners: list[tuple[ast.expr, Module]], module
                             return True
         child = parent
     return False
+
+
+def is_clipped_alike(
+    check: ast.Call, models: Iterable[Constructor], study: Study, module: Module
+) -> bool:
+    """Whether a test only chooses between FSDP1's way to clip a model and torch's: ``if
+    isinstance(model, FSDP): model.clip_grad_norm_(1.0)``, and in the ``else`` torch's function of
+    its parameters, which is the way of FSDP2's models too."""
+    models = list(models)
+    match module.table.parents[check]:
+        case ast.If(
+            test=test,
+            body=[ast.Expr(value=ast.Call(func=ast.Attribute(value=model), args=[norm]) as own)],
+            orelse=[ast.Expr(value=ast.Call(args=[given, other]) as torchs)],
+        ) if test is check and not own.keywords and not torchs.keywords:
+            pass
+        case _:
+            return False
+    path = access_path(model)
+    return (
+        path is not None
+        and path == access_path(check.args[0])
+        and last_name(own.func) == "clip_grad_norm_"
+        and ast.unparse(norm) == ast.unparse(other)
+        and ast.unparse(given) == f"{path}.parameters()"
+        and not study.external(torchs.func, module).isdisjoint(TORCH_CLIP)
+        and bool(models)
+        and not needs_more(models, study)
+    )
+
+
+def needs_more(models: Iterable[Constructor], study: Study) -> bool:
+    """Whether torch's function does not clip some models as FSDP1 did: parameters on two meshes,
+    and in float16, where its squares overflow; FSDP1 added up in float32."""
+    several = frozen_modules.may_ignore_trained(models, study)
+    several = several or tensor_parallel.may_split(models, study)
+    return several or half_models.may_be_half(models, study)

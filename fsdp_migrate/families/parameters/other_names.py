@@ -39,6 +39,8 @@ def wholes(node: ast.expr, module: Module, study: Study) -> Iterator[ast.expr]:
         seen.add((each, is_whole))
         if is_whole:  # and not the thing itself by another name, of which a test may have told
             yield each
+            if study.narrowing.verdict(each, module) is False:
+                continue  # what it is given may be sharded, and is not where it comes here
         waiting += [(whole, True) for whole in _inside(each)]
         waiting += [(either, is_whole) for either in _either(each)]
         if isinstance(each, ast.Name) or _is_attribute_of_self(each, module):
