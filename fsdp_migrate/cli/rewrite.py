@@ -50,6 +50,7 @@ def _rewrite(asked: Rewrite) -> int:
                 jobs=asked.jobs or session.cores(),
                 trust_rules=asked.trust_rules,
                 configs=asked.configs,
+                mend=asked.hazards,
             )
         if asked.dry_run:
             _format(run, asked)
@@ -122,6 +123,9 @@ def _leave_unwritable(run: Run) -> None:
             for decision in run.result.proposed
             if (path := decision.site.module.source.file) in bad
         }
+        for hazard in run.result.hazards:
+            if hazard.module.source.file in bad:
+                new[hazard.key] = f"its file {bad[hazard.module.source.file]}"
         if run.configs is not None:
             new |= {k: f"its file {bad[p]}" for k, p in run.configs.places() if p in bad}
         if not new.keys() - refused.keys():
@@ -168,6 +172,8 @@ def exit_code(run: Run) -> int:
         return BAD
     if run.incomplete:
         return SEE
+    if any(h.is_reported and not h.is_mended for h in run.result.hazards):
+        return SEE
     return SEE if run.result.count(Outcome.LEFT) > run.result.ignored else GOOD
 
 
@@ -177,7 +183,7 @@ def _show_patch(run: Run, asked: Rewrite) -> int:
     total = report.printable_summary(summary.summary(run))
     if not asked.quiet:
         found = report.printable(report.events(run.result))
-        sites = text.rewrite_lines(found, every=asked.verbose)
+        sites = [*text.rewrite_lines(found, every=asked.verbose), *text.hazard_lines(total)]
         for line in (*sites, *text.requirement_lines(total), *text.guard_lines(found)):
             console.note(line)
     summary.tell_problems(total)
@@ -214,7 +220,8 @@ def show_run(run: Run, *, verbose: bool) -> None:
     """Say what was done to each site, and how much that is in all."""
     total = report.printable_summary(summary.summary(run))
     found = report.printable(report.events(run.result))
-    lines = [*text.rewrite_lines(found, every=verbose), *text.requirement_lines(total)]
+    lines = [*text.rewrite_lines(found, every=verbose), *text.hazard_lines(total)]
+    lines += text.requirement_lines(total)
     console.sites(lines)
     summary.tell_problems(total)
     if lines:

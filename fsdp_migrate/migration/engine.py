@@ -21,6 +21,7 @@ from fsdp_migrate.migration import (
     decide,
     defects,
     markers,
+    mending,
     model_files,
     not_followed,
     partial,
@@ -33,6 +34,7 @@ from fsdp_migrate.migration.selection import UNPROVED, Options, key, without
 from fsdp_migrate.planning import forms, pages, rule, support_file, wrapped_elsewhere
 from fsdp_migrate.planning.context import Failure, Study
 from fsdp_migrate.planning.edits import Edit, Mark
+from fsdp_migrate.planning.hazard import Hazard
 from fsdp_migrate.planning.model import Cause, Decision
 from fsdp_migrate.planning.outcome import Outcome
 from fsdp_migrate.planning.result import Problem, Result
@@ -183,7 +185,7 @@ def _rewrite(
 ) -> Result:
     """``first``: a study of the same project, which has traced some of it."""
     result = _attempt(project, options, registry, edit=edit, first=first)
-    known = result.proposed
+    known, wrong = result.proposed, result.hazards
 
     def again(
         refused: Mapping[Key, str],
@@ -196,8 +198,9 @@ def _rewrite(
         }
         seen = options.seen.without(no_more) if no_more else options.seen
         chosen = replace(options, refused=refused, passed_over=passed_over, seen=seen)
-        decided = () if passed_over else known
-        return _attempt(project, chosen, registry, known=decided, settle=settle)
+        if passed_over:
+            return _attempt(project, chosen, registry, settle=settle)
+        return _attempt(project, chosen, registry, known=known, found=wrong, settle=settle)
 
     result.again = again
     return result
@@ -210,18 +213,21 @@ def _attempt(
     *,
     edit: bool = True,
     known: Sequence[Decision] = (),
+    found: Sequence[Hazard] = (),
     settle: bool = True,
     first: Study | None = None,
 ) -> Result:
-    """Decide, unless the decisions are ``known``, and edit; ``settle`` asks what is left then."""
-    result = Result(modules=len(project.modules))
+    """Decide, unless the decisions are ``known``, and the hazards ``found``, and edit; ``settle``
+    asks what is left then."""
+    result = Result(modules=len(project.modules), hazards=list(found))
+    unmended: set[Module] = set()
     odd = {m: CARRIAGE_RETURNS for m in project.modules if _in_carriage_returns(m)}
     dropped: dict[Module, str] = dict(odd)
     unused: list[Decision] = []  # about imports that lose their uses, and stay
     while True:
         decisions = list(known)
         again = len(dropped) > len(odd) or bool(options.unproved or options.broken)
-        if again or not known:
+        if again or not (known or found):
             study = first.anew() if first and not again else _study(project, options, registry)
             first = None
             decisions = decide.decide(study)
@@ -230,28 +236,36 @@ def _attempt(
             result.held_back = blockers.held_back(decisions, study)
             if not again:
                 _tell_of_study(study, result, options)
+                result.hazards = mending.proved(result.hazards, project, options)
         decisions = without(sorted([*decisions, *unused], key=decide.order), dropped, options)
         if again:  # a file that cannot be edited, or has no support, holds more back
             result.held_back = blockers.held_back(decisions, study)
         edits = _edits(decisions, options)
+        mended = mending.chosen(result.hazards, unmended | odd.keys(), options)
+        for hazard in mended:
+            edits.setdefault(hazard.module, []).extend(hazard.edits)
         placed = support_file.place(project, {m: e for m, e in edits.items() if m not in odd})
         if placed.unproved:
             options = replace(options, unproved={**options.unproved, **placed.unproved})
             continue
         failed: dict[Module, Defect] = {}
-        found: list[Decision] = []
+        idle: list[Decision] = []
         if edit:
             edited = _edit(project, decisions, placed, options, registry, result, settle=settle)
-            failed, found = edited
+            failed, idle = edited
         failed = {m: why for m, why in failed.items() if m not in dropped}
-        if found and not failed:
-            unused += found
+        if idle and not failed:
+            unused += idle
             continue
         unused.clear()
         if not failed:
             result.changes = cells.join_notebooks(project.modules, result.changes)
             result.decisions = decisions
+            result.hazards = [replace(h, is_mended=h in mended) for h in result.hazards]
             return result
+        if not failed.keys().isdisjoint(h.module for h in mended):
+            unmended |= failed.keys()  # a migration goes before what stood there all along
+            continue
         broken: dict[Key, str] = {}
         for module, defect in failed.items():
             tried = functools.partial(_is_sound, module, project, options)

@@ -6,7 +6,7 @@ A migration is whole in all of its files or it is none, so that these belong tog
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 
@@ -32,13 +32,12 @@ def edits(before: str, after: str) -> Iterator[Edit]:
 def listed(contents: Mapping[str, tuple[str, str]]) -> list[dict[str, object]]:
     """The changed files with their edits, as JSON has them."""
     return [
-        {
-            "path": path,
-            "edits": [
-                {"line": e.line, "end_line": e.end_line, "text": e.text}
-                for e in edits(before, after)
-            ],
-        }
+        {"path": path, "edits": as_json(edits(before, after))}
         for path, (before, after) in contents.items()
         if before != after
     ]
+
+
+def as_json(found: Iterable[Edit]) -> list[dict[str, object]]:
+    """Edits of one file."""
+    return [{"line": e.line, "end_line": e.end_line, "text": e.text} for e in found]

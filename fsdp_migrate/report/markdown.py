@@ -58,11 +58,10 @@ def _parts(found: Sequence[Event], total: Summary) -> Iterator[list[str]]:
     if review:
         heads = ("place", "rule", "becomes", "what may differ")
         yield section("To review", heads, [_row(e) for e in review])
-    if total.hazards:
-        hazards = [
-            (_place(h), h.code, text(h.message), text(sentence(h.help))) for h in total.hazards
-        ]
-        yield section("Hazards", ("place", "rule", "what is wrong", "what to write"), hazards)
+    for title_, wrong in (("Hazards", total.hazards), ("Perhaps hazards", total.possible)):
+        if wrong:
+            rows = [(_place(h), h.code, text(h.message), text(sentence(h.help))) for h in wrong]
+            yield section(title_, ("place", "rule", "what is wrong", "what to write"), rows)
     told = [r for r in remarks(total) if not r.is_hazard]
     if told:
         rows = [(_place(r), r.code, text(r.message)) for r in told]

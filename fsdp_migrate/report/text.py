@@ -18,9 +18,9 @@ VERBS = {Outcome.REWRITTEN: "rewrote", Outcome.REVIEW: "review", Outcome.LEFT: "
 
 def concise(found: list[Event], total: Summary) -> str:
     """``path:line:col: CODE [*] what`` (``[*]``: ``rewrite`` does it; ``[review]``: it does, and
-    something is to be judged), in notebooks ``path:cell n:line:col:``."""
+    something is to be judged; ``[note]``: perhaps nothing is wrong), in notebooks ``path:cell n:line:col:``."""
     lines = [f"{e.place}: {e.code} {_star(e)}{headline(e)}" for e in found if not e.ignored]
-    lines += [f"{r.place}: {r.code} {remark(r)}" for r in remarks(total)]
+    lines += [f"{r.place}: {r.code} {_star(r)}{remark(r)}" for r in remarks(total)]
     return "\n".join([*lines, *closing(found, total)]) + "\n"
 
 
@@ -28,7 +28,7 @@ def full(found: list[Event], total: Summary) -> str:
     """Every site with its source line, what it becomes, and what remains to be done; ruff's
     layout. What is ignored is only counted."""
     blocks = ["\n".join(block(e)) for e in found if not e.ignored]
-    blocks += ["\n".join(_block(r, remark(r), "help")) for r in remarks(total)]
+    blocks += ["\n".join(_block(r, f"{_star(r)}{remark(r)}", "help")) for r in remarks(total)]
     shares = coverage_lines(found)
     if shares:
         blocks.append("\n".join(shares))
@@ -54,7 +54,8 @@ def coverage_lines(found: list[Event]) -> list[str]:
 def remarks(total: Summary) -> list[Remark]:
     """What to tell of beside sites: hazards, and comments; of markers those whose site is not
     reported itself."""
-    return [*total.hazards, *total.unused, *(m for m in total.markers if not m.listed)]
+    markers = (m for m in total.markers if not m.listed)
+    return [*total.hazards, *total.possible, *total.unused, *markers]
 
 
 def remark(found: Remark) -> str:
@@ -122,6 +123,18 @@ def rewrite_lines(found: list[Event], *, every: bool) -> list[str]:
         lines.append(f"{event.code}  {verb:<7}  {place:<{width}}  {headline(event)}")
         if event.help and not event.held and event.help != next_help:
             lines.append(f"{'':>{18 + width}}  {event.help}")
+    return lines
+
+
+def hazard_lines(total: Summary) -> list[str]:
+    """One line a hazard: what was put right, and what is left with what to write below it."""
+    width = max((len(h.place) for h in total.hazards), default=0)
+    lines = []
+    for each in total.hazards:
+        verb = "mended" if each.is_mended else VERBS[Outcome.LEFT]
+        lines.append(f"{each.code}  {verb:<7}  {each.place:<{width}}  {each.message}")
+        if not each.is_mended:
+            lines.append(f"{'':>{18 + width}}  {each.help}")
     return lines
 
 
@@ -206,8 +219,9 @@ def counts(total: Summary) -> str:
 
 def hazards(total: Summary) -> str:
     """How many hazards there are."""
-    number = len(total.hazards)
-    return f"{number} {plural('hazard', number)} in code that uses FSDP2"
+    number, mended = len(total.hazards), sum(h.is_mended for h in total.hazards)
+    told = f"{number} {plural('hazard', number)} in code that uses FSDP2"
+    return f"{told}, {mended} mended" if mended else told
 
 
 def to_do(total: Summary) -> str:
@@ -233,6 +247,9 @@ def closing(found: Sequence[Event], total: Summary) -> list[str]:
     lines = [to_do(total)]
     if total.hazards and total.sites:
         lines.append(hazards(total))
+    if total.untold:
+        places = f"{total.untold} {plural('place', total.untold)}"
+        lines.append(f"{places} may be wrong in code that uses FSDP2: --notes tells of them")
     if total.markers:
         number = len(total.markers)
         lines.append(f"{number} {plural('marker', number)} in the code to settle and remove")
@@ -241,6 +258,8 @@ def closing(found: Sequence[Event], total: Summary) -> list[str]:
         return lines
     if total.rewritten or total.review:
         lines.append(f"Next: {total.rewrite}")
+    elif any(hazard.edits for hazard in total.hazards):
+        lines.append(f"Next: {total.rewrite} --hazards")
     elif own := next((e for e in found if is_for_you(e)), None):
         lines.append(f"Next: fsdp-migrate explain {shlex.quote(own.where)}")
     return lines
@@ -286,7 +305,9 @@ def _some(places: Sequence[str]) -> str:
     return ", ".join(places[:SHOWN]) + more
 
 
-def _star(event: Event) -> str:
+def _star(event: Event | Remark) -> str:
+    if isinstance(event, Remark):
+        return "[note] " if event.is_note else "[*] " if event.edits else ""
     return {Outcome.REWRITTEN: "[*] ", Outcome.REVIEW: "[review] "}.get(event.outcome, "")
 
 
