@@ -45,7 +45,7 @@ HARMLESS = frozenset({"eval", "train", "parameters", "named_parameters", "zero_g
 
 def find_early(study: Study, module: Module) -> Iterator[tuple[ast.Call, tuple[Edit, ...]]]:
     """Optimizers that are built before their model is sharded in the same function, and that
-    nothing gives the parameters that it has then; with the edits that move them below, where that is
+    nothing gives the parameters that it has then; with edits that move them below, where that is
     surely right."""
     names = names_that_shard(study)
     for optimizer in _possible(module):

@@ -18,8 +18,10 @@ POLICIES = {
 OPTIONS = "StateDictOptions"
 STATES = {"state_dict": "model_state_dict", "model_state": "model_state_dict"}
 OF_OPTIMIZERS = {
-    **{"optimizer": "optimizers", "optim": "optimizers"},
-    **{"optimizer_state_dict": "optim_state_dict", "optim_state": "optim_state_dict"},
+    "optimizer": "optimizers",
+    "optim": "optimizers",
+    "optimizer_state_dict": "optim_state_dict",
+    "optim_state": "optim_state_dict",
 }
 PLACES = dict.fromkeys(
     ("path", "checkpoint_path", "checkpoint_dir", "ckpt_dir", "directory", "dir", "save_dir"),
@@ -29,8 +31,10 @@ RENAMED: Mapping[str, Mapping[str, str]] = {
     "fully_shard": {**MESH, "model": "module"},
     "distribute_tensor": {"mesh": "device_mesh"},
     "init_device_mesh": {
-        **{"dim_names": "mesh_dim_names", "mesh_dims": "mesh_dim_names", "device": "device_type"},
-        **{"shape": "mesh_shape"},
+        "dim_names": "mesh_dim_names",
+        "mesh_dims": "mesh_dim_names",
+        "device": "device_type",
+        "shape": "mesh_shape",
     },
     "MixedPrecisionPolicy": {"cast_root_forward_inputs": "cast_forward_inputs"},
     "StateDictOptions": {"offload_to_cpu": "cpu_offload", "full": "full_state_dict"},

@@ -236,14 +236,11 @@ def _attempt(
             result.held_back = blockers.held_back(decisions, study)
             if not again:
                 _tell_of_study(study, result, options)
-                result.hazards = mending.proved(result.hazards, project, options)
         decisions = without(sorted([*decisions, *unused], key=decide.order), dropped, options)
         if again:  # a file that cannot be edited, or has no support, holds more back
             result.held_back = blockers.held_back(decisions, study)
-        edits = _edits(decisions, options)
         mended = mending.chosen(result.hazards, unmended | odd.keys(), options)
-        for hazard in mended:
-            edits.setdefault(hazard.module, []).extend(hazard.edits)
+        edits = _edits(decisions, options, mended)
         placed = support_file.place(project, {m: e for m, e in edits.items() if m not in odd})
         if placed.unproved:
             options = replace(options, unproved={**options.unproved, **placed.unproved})
@@ -266,26 +263,41 @@ def _attempt(
         if not failed.keys().isdisjoint(h.module for h in mended):
             unmended |= failed.keys()  # a migration goes before what stood there all along
             continue
-        broken: dict[Key, str] = {}
-        for module, defect in failed.items():
-            tried = functools.partial(_is_sound, module, project, options)
-            few = sum(path == module.path for path, *_ in options.broken) < defects.ROUNDS
-            blamed = defects.blamed(module, defect, decisions, tried) if few else ()
-            new = {d.site.key for d in blamed} - options.broken.keys()
-            broken |= dict.fromkeys(new, defect.message)
-            if not new:  # the file takes the migrations it belongs to down with it
-                dropped[module] = defect.message
-            if not defect.message.startswith(check.UNSURE):
-                line = min((place[0] for _, place, _ in new), default=0)
-                result.problems.append(Problem(module.display, defect.message, line, ours=True))
+        broken = _blame(failed, decisions, project, options, dropped, result)
         options = replace(options, broken={**options.broken, **broken})
+
+
+def _blame(
+    failed: Mapping[Module, Defect],
+    decisions: Sequence[Decision],
+    project: Project,
+    options: Options,
+    dropped: dict[Module, str],
+    result: Result,
+) -> dict[Key, str]:
+    """The decisions that made files fail; files of which that is not known are ``dropped``, and
+    what is a defect of ours becomes a problem of ``result``."""
+    broken: dict[Key, str] = {}
+    for module, defect in failed.items():
+        tried = functools.partial(_is_sound, module, project, options)
+        few = sum(path == module.path for path, *_ in options.broken) < defects.ROUNDS
+        blamed = defects.blamed(module, defect, decisions, tried) if few else ()
+        new = {d.site.key for d in blamed} - options.broken.keys()
+        broken |= dict.fromkeys(new, defect.message)
+        if not new:  # the file takes the migrations it belongs to down with it
+            dropped[module] = defect.message
+        if not defect.message.startswith(check.UNSURE):
+            line = min((place[0] for _, place, _ in new), default=0)
+            result.problems.append(Problem(module.display, defect.message, line, ours=True))
+    return broken
 
 
 def _tell_of_study(study: Study, result: Result, options: Options) -> None:
     """What no decision changes: rules that failed, and hazards if they are asked for."""
     result.problems += map(_problem, study.failures.values())
     if options.hazards:
-        result.hazards, failures = hazards.find(study, options.select, options.ignore)
+        found, failures = hazards.find(study, options.select, options.ignore)
+        result.hazards = mending.proved(found, study.project, options)
         result.problems += failures
 
 
@@ -303,7 +315,9 @@ def _problem(failure: Failure) -> Problem:
     return Problem(failure.site.module.display, message, line, ours=ours, cell=cell)
 
 
-def _edits(decisions: Sequence[Decision], options: Options) -> dict[Module, list[Edit]]:
+def _edits(
+    decisions: Sequence[Decision], options: Options, mended: Sequence[Hazard] = ()
+) -> dict[Module, list[Edit]]:
     """What is to be done to each file; why something is left is said once in each."""
     edits: dict[Module, list[Edit]] = defaultdict(list)
     said: set[tuple[Module, str]] = set()
@@ -325,6 +339,8 @@ def _edits(decisions: Sequence[Decision], options: Options) -> dict[Module, list
                 if repeated or not options.markers:
                     continue
             edits[edit.module].append(edit)
+    for hazard in mended:
+        edits[hazard.module] += hazard.edits
     return {module: name_repeated(module, given) for module, given in edits.items()}
 
 

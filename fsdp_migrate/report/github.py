@@ -25,7 +25,9 @@ def render(found: list[Event], total: Summary) -> str:
 def _annotated(found: Remark) -> str:
     text = f"{remark(found)}\n{found.help}" if found.is_hazard else remark(found)
     level = "warning" if found.is_hazard and not found.is_note else "notice"
-    return f"::{level} {_where(found)},title={_property(found.code)}::{_data(_in_cell(found, text))}"
+    return (
+        f"::{level} {_where(found)},title={_property(found.code)}::{_data(_in_cell(found, text))}"
+    )
 
 
 def _annotation(event: Event) -> str:

@@ -18,7 +18,8 @@ VERBS = {Outcome.REWRITTEN: "rewrote", Outcome.REVIEW: "review", Outcome.LEFT: "
 
 def concise(found: list[Event], total: Summary) -> str:
     """``path:line:col: CODE [*] what`` (``[*]``: ``rewrite`` does it; ``[review]``: it does, and
-    something is to be judged; ``[note]``: perhaps nothing is wrong), in notebooks ``path:cell n:line:col:``."""
+    something is to be judged; ``[note]``: perhaps nothing is wrong), in notebooks
+    ``path:cell n:line:col:``."""
     lines = [f"{e.place}: {e.code} {_star(e)}{headline(e)}" for e in found if not e.ignored]
     lines += [f"{r.place}: {r.code} {_star(r)}{remark(r)}" for r in remarks(total)]
     return "\n".join([*lines, *closing(found, total)]) + "\n"
