@@ -20,7 +20,7 @@ from fsdp_migrate.planning.result import (
     Requirement,
     Result,
 )
-from fsdp_migrate.report.edits import Edit, edits
+from fsdp_migrate.report.edits import Edit, edits, text
 
 if TYPE_CHECKING:
     from fsdp_migrate.analysis.module import Module
@@ -244,7 +244,7 @@ def _event(decision: Decision) -> Event:
     line, column = site.position
     cell, shown_line, shown_column = site.place
     excerpt = site.module.source.excerpt
-    text, width = _first_line(site.node, site.module, line, column)
+    first, width = _first_line(site.node, site.module, line, column)
     last, end_column = _end(site.node, site.module, line, shown_column + width)
     help_ = decision.help
     if decision.guard.problem:
@@ -263,7 +263,7 @@ def _event(decision: Decision) -> Event:
         construct=site.construct,
         message=decision.message,
         help=help_,
-        source=text,
+        source=first,
         held=decision.held,
         ignored=decision.is_ignored,
         end_line=shown_line + last - line,
@@ -301,7 +301,7 @@ def _remark(hazard: Hazard) -> Remark:
     source = hazard.module.source
     line, column = hazard.module.position(hazard.node)
     cell, shown_line, shown_column = source.place(line, column)
-    text, width = _first_line(hazard.node, hazard.module, line, column)
+    first, width = _first_line(hazard.node, hazard.module, line, column)
     last, end_column = _end(hazard.node, hazard.module, line, shown_column + width)
     return Remark(
         path=hazard.module.display,
@@ -310,7 +310,7 @@ def _remark(hazard: Hazard) -> Remark:
         code=hazard.code,
         message=hazard.message,
         help=hazard.help,
-        source=text,
+        source=first,
         width=width,
         cell=cell,
         file_line=0 if source.excerpt is None else source.excerpt.file_line(line),
@@ -334,8 +334,6 @@ def _mend(hazard: Hazard) -> tuple[Edit, ...]:
 
         before = source.excerpt.notebook.text.encode()
         (after,) = cells.join_notebooks([hazard.module], {hazard.module.path: after}).values()
-    from fsdp_migrate.report.standing import text
-
     return tuple(edits(text(before) or "", text(after) or ""))
 
 
