@@ -237,7 +237,9 @@ def show_run(run: Run, *, verbose: bool) -> None:
 def _verifying(run: Run) -> str:
     """The command that trains before and after, with the program if there is only one to think
     of."""
-    if not any(path.suffix == ".py" for path in run.result.changes):
+    stays = all(d.outcome is Outcome.LEFT for d in run.result.decisions)
+    only_mended = stays and any(hazard.is_mended for hazard in run.result.hazards)
+    if only_mended or not any(path.suffix == ".py" for path in run.result.changes):
         return "git diff"
     if config.verify_table(run.config.root):
         return "fsdp-migrate verify"

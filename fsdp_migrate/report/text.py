@@ -29,7 +29,7 @@ def full(found: list[Event], total: Summary) -> str:
     """Every site with its source line, what it becomes, and what remains to be done; ruff's
     layout. What is ignored is only counted."""
     blocks = ["\n".join(block(e)) for e in found if not e.ignored]
-    blocks += ["\n".join(_block(r, f"{_star(r)}{remark(r)}", "help")) for r in remarks(total)]
+    blocks += ["\n".join(block_of_remark(r)) for r in remarks(total)]
     shares = coverage_lines(found)
     if shares:
         blocks.append("\n".join(shares))
@@ -67,6 +67,11 @@ def block(event: Event) -> list[str]:
     """One site in ruff's layout."""
     word = "note" if event.outcome is Outcome.REVIEW else "help"
     return _block(event, f"{_star(event)}{headline(event)}", word)
+
+
+def block_of_remark(found: Remark) -> list[str]:
+    """Likewise what is no site."""
+    return _block(found, f"{_star(found)}{remark(found)}", "help")
 
 
 def _block(event: Event | Remark, said: str, word: str) -> list[str]:
@@ -261,7 +266,7 @@ def closing(found: Sequence[Event], total: Summary) -> list[str]:
         lines.append(f"Next: {total.rewrite}")
     elif any(hazard.edits for hazard in total.hazards):
         lines.append(f"Next: {total.rewrite} --hazards")
-    elif own := next((e for e in found if is_for_you(e)), None):
+    elif own := next(iter((*filter(is_for_you, found), *total.hazards)), None):
         lines.append(f"Next: fsdp-migrate explain {shlex.quote(own.where)}")
     return lines
 

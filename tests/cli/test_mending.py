@@ -7,10 +7,12 @@ import subprocess
 from pathlib import Path
 
 import pytest
+from ruamel.yaml import YAML
 
 from tests.documents import schemas
-from tests.helpers.commandline import Command
+from tests.helpers.commandline import ROOT, Command
 from tests.helpers.hazards import codes, notes
+from tests.helpers.terminal import at_terminal
 
 WRONG = """\
 import torch
@@ -306,3 +308,30 @@ def test_a_tree_without_either_is_not_read(wrong: Path, run: Command) -> None:
     assert "no FSDP1 found" in answer.out
     wrong.write_text(WRONG)
     assert run("check", ".").code == 1
+
+
+def test_explain_tells_of_the_place(wrong: Path, run: Command) -> None:
+    answer = run("explain", "a.py:13")
+    assert answer.code == 1
+    assert "FSDP903 [*] this optimizer" in answer.out
+    assert "Build the optimizer below" in answer.out
+    assert run("explain", "a.py:1").code == 0
+    wrong.write_text(LEFT)
+    assert run("check", ".").out.endswith("Next: fsdp-migrate explain a.py:5\n")
+
+
+def test_a_review_asks_for_each(wrong: Path) -> None:
+    answer = at_terminal(wrong.parent, "rewrite", ".", "--hazards", "--review", answers="ny")
+    assert "1 of 2: a.py:6: FSDP951 fully_shard" in answer.out
+    assert wrong.read_text() == RIGHT.replace("        mesh=", "        device_mesh=")
+
+
+def test_the_hook_tells_of_fsdp2_alone(wrong: Path, run: Command) -> None:
+    hooks = {h["id"]: h for h in YAML(typ="safe").load(ROOT / ".pre-commit-hooks.yaml")}
+    program, *words = hooks["fsdp2-lint"]["entry"].split()
+    assert program == "fsdp-migrate"
+    answer = run(*words, *hooks["fsdp2-lint"]["args"])
+    assert answer.code == 1
+    assert "FSDP951" in answer.out
+    wrong.write_text(FSDP1.replace("device_mesh=", "mesh="))
+    assert run(*words, ".").code == 0
