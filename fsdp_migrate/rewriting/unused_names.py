@@ -127,6 +127,7 @@ class _Changes:
 
 def _changes(module: Module, edits: Sequence[Edit]) -> _Changes:
     removed: set[ast.AST] = set()
+    arguments: set[ast.AST] = set()
     kept: set[ast.AST] = set()
     mentioned: set[str] = set()
     strings = [each.string for each in string_annotations.in_annotations(module.table)]
@@ -146,7 +147,7 @@ def _changes(module: Module, edits: Sequence[Edit]) -> _Changes:
             case DropElse():
                 removed.update(edit.node.orelse)
             case RemoveArgument():
-                removed.add(edit.argument)
+                arguments.add(edit.argument)
             case RemoveItem():
                 removed.add(edit.value)
         for each in new_code(edit):
@@ -154,6 +155,7 @@ def _changes(module: Module, edits: Sequence[Edit]) -> _Changes:
             text = PLAIN_STRING.sub("", each.flatten(nodes))
             mentioned.update(WORD.findall(text))
             kept.update(nodes)
+    removed |= arguments - kept  # one may only get a name
     quoted_names = frozenset(strings)
     gone: set[ast.AST] = set()
     inside: list[ast.AST] = list(removed)
