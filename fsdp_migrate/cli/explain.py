@@ -156,6 +156,7 @@ def _explain_place(path: Path, cell: int, line: int, *, trust_rules: bool) -> in
         return BAD
     name = run.found.display(given)
     total = report.printable_summary(report.summary(run.result))
+    every: list[report.Event | report.Remark]
     every = [*report.printable(report.events(run.result)), *total.hazards, *total.possible]
     own = [e for e in every if (e.path, e.cell) == (shown.path(name), cell)]
     found = [e for e in own if e.line == line]
@@ -164,9 +165,7 @@ def _explain_place(path: Path, cell: int, line: int, *, trust_rules: bool) -> in
         console.note(f"{place(shown.path(str(path)), line, cell)}: nothing of FSDP1 here")
         return GOOD
     for event in found:
-        is_site = isinstance(event, report.Event)
-        lines = text.block(event) if is_site else text.block_of_remark(event)
-        console.out("\n".join(lines) + "\n\n")
+        console.out("\n".join(text.block(event)) + "\n\n")
     for code in dict.fromkeys(e.code for e in found):
         try:
             console.out(page(code, run.config.rule_paths))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Collection
+from collections.abc import Collection, Set
 
 from fsdp_migrate.analysis.module import Module
 from fsdp_migrate.hazards.order import STRAIGHT, surely_precedes
@@ -63,7 +63,7 @@ def is_run_by_all(
         statement = of_kind(around, ast.stmt)
 
 
-def _is_straight(parent: ast.AST, child: ast.AST, asked: Collection[str]) -> bool:
+def _is_straight(parent: ast.AST, child: ast.AST, asked: Set[str]) -> bool:
     """Whether an expression is evaluated whenever the one around it is."""
     match parent:
         case ast.IfExp(test=test):

@@ -115,9 +115,10 @@ def _own_names(study: Study) -> frozenset[str]:
 def _is_meant_to_fail(call: ast.Call, module: Module) -> bool:
     """Whether what a call raises is caught or expected there."""
     for around in module.table.ancestors(call):
-        caught = isinstance(around, ast.Try) and any(map(_catches, around.handlers))
-        if caught and any(call in walk(each) for each in around.body):
-            return True
+        match around:
+            case ast.Try(body=body, handlers=handlers) if any(map(_catches, handlers)):
+                if any(call in walk(each) for each in body):
+                    return True
         if isinstance(around, (ast.With, ast.AsyncWith)) and any(
             isinstance(i.context_expr, ast.Call) and last_name(i.context_expr.func) in RAISING
             for i in around.items

@@ -60,8 +60,8 @@ def _parts(found: Sequence[Event], total: Summary) -> Iterator[list[str]]:
         yield section("To review", heads, [_row(e) for e in review])
     for title_, wrong in (("Hazards", total.hazards), ("Perhaps hazards", total.possible)):
         if wrong:
-            rows = [(_place(h), h.code, text(h.message), text(sentence(h.help))) for h in wrong]
-            yield section(title_, ("place", "rule", "what is wrong", "what to write"), rows)
+            heads = ("place", "rule", "what is wrong", "what to write")
+            yield section(title_, heads, [_hazard(each) for each in wrong])
     told = [r for r in remarks(total) if not r.is_hazard]
     if told:
         rows = [(_place(r), r.code, text(r.message)) for r in told]
@@ -136,6 +136,11 @@ def table(heads: Sequence[str], rows: Sequence[Sequence[str]], words: int = 0) -
 
 def _row(event: Event) -> tuple[str, str, str, str]:
     return _place(event), event.code, text(headline(event)), text(sentence(event.help))
+
+
+def _hazard(of: Remark) -> tuple[str, str, str, str]:
+    mended = " (rewrite --hazards does it)" if of.edits else ""
+    return _place(of), of.code, text(of.message), text(f"{sentence(of.help)}{mended}")
 
 
 def _place(of: Event | Remark) -> str:

@@ -29,7 +29,7 @@ def full(found: list[Event], total: Summary) -> str:
     """Every site with its source line, what it becomes, and what remains to be done; ruff's
     layout. What is ignored is only counted."""
     blocks = ["\n".join(block(e)) for e in found if not e.ignored]
-    blocks += ["\n".join(block_of_remark(r)) for r in remarks(total)]
+    blocks += ["\n".join(block(r)) for r in remarks(total)]
     shares = coverage_lines(found)
     if shares:
         blocks.append("\n".join(shares))
@@ -63,15 +63,12 @@ def remark(found: Remark) -> str:
     return found.message if found.help else f"marker: {found.message}"
 
 
-def block(event: Event) -> list[str]:
-    """One site in ruff's layout."""
+def block(event: Event | Remark) -> list[str]:
+    """One site, or what is none, in ruff's layout."""
+    if isinstance(event, Remark):
+        return _block(event, f"{_star(event)}{remark(event)}", "help")
     word = "note" if event.outcome is Outcome.REVIEW else "help"
     return _block(event, f"{_star(event)}{headline(event)}", word)
-
-
-def block_of_remark(found: Remark) -> list[str]:
-    """Likewise what is no site."""
-    return _block(found, f"{_star(found)}{remark(found)}", "help")
 
 
 def _block(event: Event | Remark, said: str, word: str) -> list[str]:

@@ -210,7 +210,7 @@ def test_html_says_so(wrong: Path, run: Command) -> None:
 
 def test_a_notebook_is_mended_in_its_cells(tmp_path: Path, run: Command, wrong: Path) -> None:
     wrong.unlink()
-    cells = [
+    cells: list[dict[str, object]] = [
         {"cell_type": "code", "metadata": {}, "outputs": [], "execution_count": None, "source": s}
         for s in (
             ["from torch.distributed.fsdp import fully_shard"],
