@@ -52,7 +52,7 @@ def test_a_hazard_is_no_site(wrong: Path, run: Command) -> None:
         ("concise", "a.py:6:17: FSDP903 [*] this optimizer is built before"),
         (
             "github",
-            "::warning file=a.py,line=6,col=17,endLine=6,endColumn=60,title=FSDP903::this optimizer",
+            "::warning file=a.py,line=6,col=17,endLine=6,endColumn=60,title=FSDP903::this",
         ),
         ("markdown", "### Hazards"),
         ("sarif", '"level": "warning"'),
