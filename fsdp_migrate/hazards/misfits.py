@@ -96,8 +96,9 @@ def _method(call: ast.Call, module: Module, study: Study) -> tuple[str, bool] | 
     if not isinstance(function, ast.Attribute) or study.external(function, module):
         return None
     name = signatures.load().by_attribute.get(function.attr, "")
-    if not name.startswith(PACKAGE):
-        return None
+    parameters = _parameters(name, study.target) if name.startswith(PACKAGE) else None
+    if parameters is None or not signatures.misfit(call, parameters):
+        return None  # whatever it is called on, which takes longer to find out
     values = study.values(function.value, module)
     sharded = fully_sharded.sharded(study)
     if name.startswith("torch.distributed.fsdp.") and values and all(v in sharded for v in values):
