@@ -62,6 +62,8 @@ def _check(asked: Check) -> int:
         summary.summary(run), run, whole=any(path.is_dir() for path in asked.paths)
     )
     total = replace(total, rewrite="" if piped is not None else _rewriting(asked))
+    if not asked.notes:
+        total = replace(total, possible=(), untold=len(total.possible))
     if edit:
         total = replace(total, contents=summary.contents(run))
     found = report.events(run.result)
@@ -170,6 +172,8 @@ def _statistics(found: Sequence[report.Event], total: report.Summary) -> str:
     listed = [(n, f"{code}  {mark}") for (code, mark), n in rows]
     hazards = Counter(hazard.code for hazard in total.hazards)
     listed += [(n, f"{code}  [hazard]") for code, n in sorted(hazards.items())]
+    possible = Counter(each.code for each in total.possible)
+    listed += [(n, f"{code}  [note]") for code, n in sorted(possible.items())]
     for number, what in (
         (len(total.unused), f"{UNUSED}  [ ]"),
         (total.ignored, "ignored"),

@@ -130,7 +130,7 @@ def _rule_paths() -> Sequence[Path]:
 
 
 def _explain_place(path: Path, cell: int, line: int, *, trust_rules: bool) -> int:
-    """Every site of a line with the pages of their rules, as a check of the project has them."""
+    """Every site and hazard of a line with the pages of their rules, as a check has them."""
     from fsdp_migrate import report
     from fsdp_migrate.cli import session
     from fsdp_migrate.discovery import project_paths
@@ -149,18 +149,22 @@ def _explain_place(path: Path, cell: int, line: int, *, trust_rules: bool) -> in
                 jobs=session.cores(),
                 trust_rules=trust_rules,
                 configs=None,
+                hazards=True,
             )
     except InputError as error:
         console.problem(str(error))
         return BAD
     name = run.found.display(given)
-    own = [e for e in report.events(run.result) if (e.path, e.cell) == (name, cell)]
+    total = report.printable_summary(report.summary(run.result))
+    every: list[report.Event | report.Remark]
+    every = [*report.printable(report.events(run.result)), *total.hazards, *total.possible]
+    own = [e for e in every if (e.path, e.cell) == (shown.path(name), cell)]
     found = [e for e in own if e.line == line]
     found = found or [e for e in own if e.line <= line <= (e.end_line or e.line)]
     if not found:
         console.note(f"{place(shown.path(str(path)), line, cell)}: nothing of FSDP1 here")
         return GOOD
-    for event in report.printable(found):
+    for event in found:
         console.out("\n".join(text.block(event)) + "\n\n")
     for code in dict.fromkeys(e.code for e in found):
         try:

@@ -61,6 +61,14 @@ class Rewrite:
         bool, option("--allow-dirty", help="also change files with uncommitted changes")
     ] = False
     partial: Partial = None
+    hazards: Annotated[
+        bool,
+        option(
+            "--hazards",
+            help="also put right what is wrong in code that uses FSDP2, where one form is surely "
+            "right (FSDP9); check marks these places with [*]",
+        ),
+    ] = False
     review: Annotated[
         bool,
         option(
@@ -152,6 +160,10 @@ class Check:
             read=number(float, 0, 100),
         ),
     ] = None
+    notes: Annotated[
+        bool,
+        option("--notes", help="also what may be wrong in code that uses FSDP2, or may not"),
+    ] = False
     statistics: Annotated[
         bool, option("--statistics", help="only the number of sites per rule")
     ] = False

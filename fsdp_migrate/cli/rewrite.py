@@ -51,6 +51,7 @@ def _rewrite(asked: Rewrite) -> int:
                 jobs=asked.jobs or session.cores(),
                 trust_rules=asked.trust_rules,
                 configs=asked.configs,
+                mend=asked.hazards,
             )
         if asked.dry_run:
             _format(run, asked)
@@ -123,6 +124,9 @@ def _leave_unwritable(run: Run) -> None:
             for decision in run.result.proposed
             if (path := decision.site.module.source.file) in bad
         }
+        for hazard in run.result.hazards:
+            if hazard.module.source.file in bad:
+                new[hazard.key] = f"its file {bad[hazard.module.source.file]}"
         if run.configs is not None:
             new |= {k: f"its file {bad[p]}" for k, p in run.configs.places() if p in bad}
         if not new.keys() - refused.keys():
@@ -169,6 +173,8 @@ def exit_code(run: Run) -> int:
         return BAD
     if run.incomplete:
         return SEE
+    if any(h.is_reported and not h.is_mended for h in run.result.hazards):
+        return SEE
     return SEE if run.result.count(Outcome.LEFT) > run.result.ignored else GOOD
 
 
@@ -179,9 +185,13 @@ def _show_patch(run: Run, asked: Rewrite) -> int:
     if not asked.quiet:
         found = report.printable(report.events(run.result))
         columns = console.columns(sys.stderr)
-        sites = text.rewrite_lines(found, every=asked.verbose, columns=columns)
-        required = text.requirement_lines(total, columns=columns)
-        for line in (*sites, *required, *text.guard_lines(found)):
+        lines = [
+            *text.rewrite_lines(found, every=asked.verbose, columns=columns),
+            *text.hazard_lines(total, columns=columns),
+            *text.requirement_lines(total, columns=columns),
+            *text.guard_lines(found),
+        ]
+        for line in lines:
             console.note(line)
     summary.tell_problems(total)
     if not asked.quiet:
@@ -220,6 +230,7 @@ def show_run(run: Run, *, verbose: bool) -> None:
     columns = console.columns(sys.stdout)
     lines = [
         *text.rewrite_lines(found, every=verbose, columns=columns),
+        *text.hazard_lines(total, columns=columns),
         *text.requirement_lines(total, columns=columns),
     ]
     console.sites(lines)
@@ -237,7 +248,9 @@ def show_run(run: Run, *, verbose: bool) -> None:
 def _verifying(run: Run) -> str:
     """The command that trains before and after, with the program if there is only one to think
     of."""
-    if not any(path.suffix == ".py" for path in run.result.changes):
+    stays = all(d.outcome is Outcome.LEFT for d in run.result.decisions)
+    only_mended = stays and any(hazard.is_mended for hazard in run.result.hazards)
+    if only_mended or not any(path.suffix == ".py" for path in run.result.changes):
         return "git diff"
     if config.verify_table(run.config.root):
         return "fsdp-migrate verify"

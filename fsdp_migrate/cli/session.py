@@ -81,7 +81,7 @@ class Run:
         """What can be taken or left of it, each as a whole."""
         from fsdp_migrate.migration.units import Unit, find_units
 
-        found = find_units(self.result.decisions)
+        found = find_units(self.result.decisions, self.result.hazards)
         if self.floors is not None and any(each.done for each in self.result.requirements):
             found.append(Unit("what the project requires of torch", {self.floors.key}))
         if self.configs is not None:
@@ -135,6 +135,7 @@ def run(
     piped: bytes | None = None,
     seen: Seen | None = None,
     hazards: bool = False,
+    mend: bool = False,
 ) -> Run:
     """Find, read, decide and (with ``edit``) make the new contents of everything under ``paths``.
 
@@ -145,7 +146,8 @@ def run(
     what the configuration says.
     ``piped`` is a file that is given in the place of paths.
     ``seen`` is what a run of the original has shown, or gets told what it is to show.
-    ``hazards``: what is wrong in code that uses FSDP2 is looked for as well.
+    ``hazards``: what is wrong in code that uses FSDP2 is looked for as well; ``mend``: and put
+    right where one form is surely right.
 
     Raises:
         PathProblem: a path cannot be used.
@@ -198,7 +200,8 @@ def run(
                 partial=settings.partial if partial is None else partial,
                 jobs=jobs,
                 seen=seen,
-                hazards=hazards,
+                hazards=hazards or mend,
+                mend=mend,
                 accelerate=configured.found.accelerate(found.root)
                 if configured is not None
                 else {},
@@ -285,6 +288,7 @@ def _engine(
     jobs: int,
     seen: Seen | None,
     hazards: bool,
+    mend: bool,
     accelerate: Mapping[str, Mapping[str, object]],
     accelerate_left: str,
     with_files: frozenset[tuple[Path, int]],
@@ -359,6 +363,7 @@ def _engine(
         jobs=jobs,
         seen=seen or Seen(),
         hazards=hazards,
+        mend=mend,
     )
     registry = rule.load(rules)
     from fsdp_migrate import workers

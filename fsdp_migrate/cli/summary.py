@@ -28,7 +28,7 @@ def summary(run: Run) -> report.Summary:
 def contents(run: Run) -> dict[str, tuple[str, str]]:
     """The text of every file with sites or changes, before and after."""
     from fsdp_migrate.configurations.secrets import masked
-    from fsdp_migrate.report import standing
+    from fsdp_migrate.report import edits
 
     paths = dict.fromkeys(d.site.module.path for d in run.result.decisions)
     paths.update(dict.fromkeys(each.path for each in run.result.configured))
@@ -37,7 +37,7 @@ def contents(run: Run) -> dict[str, tuple[str, str]]:
     for path in paths:
         before = run.before.get(path, b"")
         after = run.result.changes.get(path, before)
-        texts = [standing.text(data) or "" for data in (before, after)]
+        texts = [edits.text(data) or "" for data in (before, after)]
         if path in run.found.configurations:
             texts = [masked(text, path) for text in texts]
         found[run.found.display(path)] = (texts[0], texts[1])

@@ -19,12 +19,13 @@ from fsdp_migrate.discovery.walk import NOTEBOOK
 from fsdp_migrate.fsdp1 import api as fsdp1
 from fsdp_migrate.syntax import spelled
 
-# Every import and every dotted path that leads to FSDP1's package matches this.
+# Every import and every dotted path that leads to FSDP1's package matches this, and FSDP2's old
+# one: where only FSDP2 is used, it is looked at for hazards.
 GAP = rb"(?:\s|\\\r?\n|#[^\n]*\n)*"  # what may stand around a dot
 PACKAGE = re.compile(
-    rb"\bdistributed%s\.%sfsdp\b"
+    rb"\bdistributed%s\.%s(?:_composable%s\.%s)?fsdp\b"
     rb"|\bdistributed(?:\s|\\\r?\n)+import\b(?:\s|\\\r?\n)*(?:\([^)]*|(?:[^\n\\]|\\\r?\n)*)\bfsdp\b"
-    rb"|\.%sfsdp%s\.%s[A-Za-z_]" % (GAP, GAP, GAP, GAP, GAP)
+    rb"|\.%sfsdp%s\.%s[A-Za-z_]" % (GAP, GAP, GAP, GAP, GAP, GAP, GAP)
 )
 PARENT = b"distributed"
 # An import from a package that is not torch, and names that are torch's.
@@ -85,6 +86,14 @@ RELEVANT_USES = tuple(
             rb"class (?<!\wclass )\w+\([^)]*\bParameter\b",
             rb"class (?<!\wclass )\w+\(\s*(?:\w+\.)?(?:ABC|Generic|Protocol)\b",  # of a model
             rb"_gradient_p(?<!\w_gradient_p)(?:re|ost)divide_factor\b",
+            # What is done to FSDP2's models and tensors, and to their states.
+            rb"\.set_(?:requires_gradient_sync|requires_all_reduce|is_last_backward"
+            rb"|reshard_after_(?:for|back)ward|modules_to_(?:for|back)ward_prefetch"
+            rb"|unshard_in_backward)\(",
+            rb"\.to_local\(",
+            rb"\._local_tensor\b",
+            rb"\.full_tensor\(",
+            rb"distributed\.checkpoint\b",
         ),
     )
 )

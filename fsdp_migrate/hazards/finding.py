@@ -22,7 +22,7 @@ def find(
     them; and which rules failed."""
     every = [each for each in study.registry.rules.values() if each.rule.hazards is not None]
     chosen = {each.code for each in every if is_selected(each.code, select, ignore)}
-    if not every or not fully_sharded.shardings(study):
+    if not every or not fully_sharded.is_called(study):
         return [], []
     # A comment is of use also where what it silences is not asked for.
     silenced = any(suppressions.of(m.source).ignores for m in study.project.modules)

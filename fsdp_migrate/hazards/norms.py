@@ -5,12 +5,15 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import NamedTuple
 
 from fsdp_migrate.analysis.module import Module
 from fsdp_migrate.families.wrapping import fully_sharded
 from fsdp_migrate.fsdp1.references import enclosing_function
+from fsdp_migrate.hazards import everywhere
 from fsdp_migrate.planning.context import Study
+from fsdp_migrate.planning.edits import Edit, ReplaceExpression, code
 from fsdp_migrate.syntax.expressions import last_name, names_in
 from fsdp_migrate.syntax.trees import FUNCTIONS
 
@@ -23,8 +26,18 @@ MEANT = re.compile(r"local|shard|rank", re.IGNORECASE)  # whoever says so wants 
 REDUCES = re.compile(r"reduce|gather|full_tensor|redistribute|from_local|broadcast|sync_dist")
 
 
-def find_local(study: Study, module: Module) -> Iterator[ast.expr]:
-    """The gradients of sharded models of which only this rank's part is in a norm of all."""
+@dataclass(frozen=True)
+class LocalNorm:
+    """A gradient of which only this rank's part is in a norm of all."""
+
+    gradient: ast.expr
+    is_sharded: bool  # whatever its model may be
+    edits: tuple[Edit, ...] = ()  # what makes it the whole one, where that is plainly right
+
+
+def find_local(study: Study, module: Module) -> Iterator[LocalNorm]:
+    """The gradients of models that are sharded, or may be, of which only this rank's part is in a
+    norm of all."""
     if not module.mentions(*LOCAL):
         return
     for read in module.table.attributes_by_name.of(LOCAL):
@@ -36,8 +49,33 @@ def find_local(study: Study, module: Module) -> Iterator[ast.expr]:
             continue
         values = study.values(model, module)
         known = fully_sharded.sharded(study)
-        if values and all(v in known for v in values) and not _may_be_reduced(read, module, study):
-            yield gradient
+        sharded = [v for v in values if v in known]
+        if not sharded or _may_be_reduced(read, module, study):
+            continue
+        is_sharded = len(sharded) == len(values)
+        calls = [sharding.call for value in sharded for sharding in known[value]]
+        plain = is_sharded and not any(map(_may_offload, calls))
+        yield LocalNorm(gradient, is_sharded, _whole(read, module, study) if plain else ())
+
+
+def _may_offload(sharding: ast.Call) -> bool:
+    """Whether gradients may be on the CPU, where not every backend gathers."""
+    return any(keyword.arg in {"offload_policy", None} for keyword in sharding.keywords)
+
+
+def _whole(read: ast.Attribute, module: Module, study: Study) -> tuple[Edit, ...]:
+    """``full_tensor()`` in the place of what is read of a gradient, where all ranks get there."""
+    gradient, parent = read.value, module.table.parents[read]
+    replaced: ast.expr = read
+    if isinstance(parent, ast.Call) and parent.func is read:
+        replaced = parent
+        if parent.args or parent.keywords:
+            return ()
+    if (replaced is read) is (read.attr == "to_local"):
+        return ()
+    if not everywhere.is_run_by_all(read, module, study, names_in(gradient)):
+        return ()
+    return (ReplaceExpression(module, replaced, code("{g}.full_tensor()", g=gradient)),)
 
 
 def _model(parameter: ast.expr, module: Module) -> ast.expr | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from fsdp_migrate.analysis.flow import access_path
 from fsdp_migrate.analysis.module import Module
@@ -15,6 +15,7 @@ from fsdp_migrate.families.training_loop.early_optimizers import (
     is_optimizer,
     is_optimizer_name,
     models_asked,
+    move_behind,
 )
 from fsdp_migrate.families.wrapping import fully_sharded, part_paths
 from fsdp_migrate.families.wrapping.fully_sharded import Sharding
@@ -28,8 +29,9 @@ from fsdp_migrate.hazards.order import (
     surely_precedes,
 )
 from fsdp_migrate.planning.context import Study
-from fsdp_migrate.syntax.expressions import given_arguments, last_name
-from fsdp_migrate.syntax.trees import position
+from fsdp_migrate.planning.edits import Edit, MoveStatement
+from fsdp_migrate.syntax.expressions import given_arguments, last_name, names_in
+from fsdp_migrate.syntax.trees import position, walk
 
 IGNORED = "ignored_params"
 RESHARDING = "reshard_after_forward"
@@ -41,9 +43,10 @@ AWAY = frozenset({"backward", "reshard", "set_reshard_after_forward", "fully_sha
 HARMLESS = frozenset({"eval", "train", "parameters", "named_parameters", "zero_grad", "modules"})
 
 
-def find_early(study: Study, module: Module) -> Iterator[ast.Call]:
+def find_early(study: Study, module: Module) -> Iterator[tuple[ast.Call, tuple[Edit, ...]]]:
     """Optimizers that are built before their model is sharded in the same function, and that
-    nothing gives the parameters that it has then."""
+    nothing gives the parameters that it has then; with edits that move them below, where that is
+    surely right."""
     names = names_that_shard(study)
     for optimizer in _possible(module):
         own = module.table.own_calls.get(function_scope(optimizer, module), ())
@@ -52,12 +55,33 @@ def find_early(study: Study, module: Module) -> Iterator[ast.Call]:
             continue
         leading = calls_that_shard(study)
         owners = _owners(optimizer, module, study)
-        for call in later:
-            led_to = leading.get(call, ())
-            shared = any(_share(o, s, module, study) for o in owners for s in led_to)
-            if shared and not _is_replaced(optimizer, call, module, study):
-                yield optimizer
-                break
+        shared = [
+            call
+            for call in later
+            if any(_share(o, s, module, study) for o in owners for s in leading.get(call, ()))
+        ]
+        if any(not _is_replaced(optimizer, call, module, study) for call in shared):
+            yield optimizer, _moved(optimizer, later, module, study)
+
+
+def _moved(
+    optimizer: ast.Call, calls: Sequence[ast.Call], module: Module, study: Study
+) -> tuple[Edit, ...]:
+    """What moves an optimizer, and what is made of it, below calls that shard."""
+    bound = {n.id for n in walk(optimizer) if isinstance(n, ast.Name) and _is_stored(n)}
+    models = {path.split(".")[0] for path in asked_paths(optimizer)}
+    given = names_in(optimizer.args[0]) if optimizer.args else {""}
+    built = module.table.statement(optimizer)
+    if not models or not given <= models | bound or optimizer is not getattr(built, "value", None):
+        return ()  # what it is given may hold the old parameters
+    move = move_behind(built, sorted(calls, key=position), module, study)
+    if move.problem:
+        return ()
+    return tuple(MoveStatement(module, each, move.behind) for each in move.statements)
+
+
+def _is_stored(name: ast.Name) -> bool:
+    return isinstance(name.ctx, ast.Store)
 
 
 def _possible(module: Module) -> list[ast.Call]:

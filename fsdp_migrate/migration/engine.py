@@ -21,6 +21,7 @@ from fsdp_migrate.migration import (
     decide,
     defects,
     markers,
+    mending,
     model_files,
     not_followed,
     partial,
@@ -33,6 +34,7 @@ from fsdp_migrate.migration.selection import UNPROVED, Options, key, without
 from fsdp_migrate.planning import forms, pages, rule, support_file, wrapped_elsewhere
 from fsdp_migrate.planning.context import Failure, Study
 from fsdp_migrate.planning.edits import Edit, Mark
+from fsdp_migrate.planning.hazard import Hazard
 from fsdp_migrate.planning.model import Cause, Decision
 from fsdp_migrate.planning.outcome import Outcome
 from fsdp_migrate.planning.result import Problem, Result
@@ -184,7 +186,7 @@ def _rewrite(
 ) -> Result:
     """``first``: a study of the same project, which has traced some of it."""
     result = _attempt(project, options, registry, edit=edit, first=first)
-    known = result.proposed
+    known, wrong = result.proposed, result.hazards
 
     def again(
         refused: Mapping[Key, str],
@@ -197,8 +199,9 @@ def _rewrite(
         }
         seen = options.seen.without(no_more) if no_more else options.seen
         chosen = replace(options, refused=refused, passed_over=passed_over, seen=seen)
-        decided = () if passed_over else known
-        return _attempt(project, chosen, registry, known=decided, settle=settle)
+        if passed_over:
+            return _attempt(project, chosen, registry, settle=settle)
+        return _attempt(project, chosen, registry, known=known, found=wrong, settle=settle)
 
     result.again = again
     return result
@@ -211,18 +214,21 @@ def _attempt(
     *,
     edit: bool = True,
     known: Sequence[Decision] = (),
+    found: Sequence[Hazard] = (),
     settle: bool = True,
     first: Study | None = None,
 ) -> Result:
-    """Decide, unless the decisions are ``known``, and edit; ``settle`` asks what is left then."""
-    result = Result(modules=len(project.modules))
+    """Decide, unless the decisions are ``known``, and the hazards ``found``, and edit; ``settle``
+    asks what is left then."""
+    result = Result(modules=len(project.modules), hazards=list(found))
+    unmended: set[Module] = set()
     odd = {m: CARRIAGE_RETURNS for m in project.modules if _in_carriage_returns(m)}
     dropped: dict[Module, str] = dict(odd)
     unused: list[Decision] = []  # about imports that lose their uses, and stay
     while True:
         decisions = list(known)
         again = len(dropped) > len(odd) or bool(options.unproved or options.broken)
-        if again or not known:
+        if again or not (known or found):
             study = first.anew() if first and not again else _study(project, options, registry)
             first = None
             decisions = decide.decide(study)
@@ -234,45 +240,65 @@ def _attempt(
         decisions = without(sorted([*decisions, *unused], key=decide.order), dropped, options)
         if again:  # a file that cannot be edited, or has no support, holds more back
             result.held_back = blockers.held_back(decisions, study)
-        edits = _edits(decisions, options)
+        mended = mending.chosen(result.hazards, unmended | odd.keys(), options)
+        edits = _edits(decisions, options, mended)
         placed = support_file.place(project, {m: e for m, e in edits.items() if m not in odd})
         if placed.unproved:
             options = replace(options, unproved={**options.unproved, **placed.unproved})
             continue
         failed: dict[Module, Defect] = {}
-        found: list[Decision] = []
+        idle: list[Decision] = []
         if edit:
             edited = _edit(project, decisions, placed, options, registry, result, settle=settle)
-            failed, found = edited
+            failed, idle = edited
         failed = {m: why for m, why in failed.items() if m not in dropped}
-        if found and not failed:
-            unused += found
+        if idle and not failed:
+            unused += idle
             continue
         unused.clear()
         if not failed:
             result.changes = cells.join_notebooks(project.modules, result.changes)
             result.decisions = decisions
+            result.hazards = [replace(h, is_mended=h in mended) for h in result.hazards]
             return result
-        broken: dict[Key, str] = {}
-        for module, defect in failed.items():
-            tried = functools.partial(_is_sound, module, project, options)
-            few = sum(path == module.path for path, *_ in options.broken) < defects.ROUNDS
-            blamed = defects.blamed(module, defect, decisions, tried) if few else ()
-            new = {d.site.key for d in blamed} - options.broken.keys()
-            broken |= dict.fromkeys(new, defect.message)
-            if not new:  # the file takes the migrations it belongs to down with it
-                dropped[module] = defect.message
-            if not defect.message.startswith(check.UNSURE):
-                line = min((place[0] for _, place, _ in new), default=0)
-                result.problems.append(Problem(module.display, defect.message, line, ours=True))
+        if not failed.keys().isdisjoint(h.module for h in mended):
+            unmended |= failed.keys()  # a migration goes before what stood there all along
+            continue
+        broken = _blame(failed, decisions, project, options, dropped, result)
         options = replace(options, broken={**options.broken, **broken})
+
+
+def _blame(
+    failed: Mapping[Module, Defect],
+    decisions: Sequence[Decision],
+    project: Project,
+    options: Options,
+    dropped: dict[Module, str],
+    result: Result,
+) -> dict[Key, str]:
+    """The decisions that made files fail; files of which that is not known are ``dropped``, and
+    what is a defect of ours becomes a problem of ``result``."""
+    broken: dict[Key, str] = {}
+    for module, defect in failed.items():
+        tried = functools.partial(_is_sound, module, project, options)
+        few = sum(path == module.path for path, *_ in options.broken) < defects.ROUNDS
+        blamed = defects.blamed(module, defect, decisions, tried) if few else ()
+        new = {d.site.key for d in blamed} - options.broken.keys()
+        broken |= dict.fromkeys(new, defect.message)
+        if not new:  # the file takes the migrations it belongs to down with it
+            dropped[module] = defect.message
+        if not defect.message.startswith(check.UNSURE):
+            line = min((place[0] for _, place, _ in new), default=0)
+            result.problems.append(Problem(module.display, defect.message, line, ours=True))
+    return broken
 
 
 def _tell_of_study(study: Study, result: Result, options: Options) -> None:
     """What no decision changes: rules that failed, and hazards if they are asked for."""
     result.problems += map(_problem, study.failures.values())
     if options.hazards:
-        result.hazards, failures = hazards.find(study, options.select, options.ignore)
+        found, failures = hazards.find(study, options.select, options.ignore)
+        result.hazards = mending.proved(found, study.project, options)
         result.problems += failures
 
 
@@ -290,7 +316,9 @@ def _problem(failure: Failure) -> Problem:
     return Problem(failure.site.module.display, message, line, ours=ours, cell=cell)
 
 
-def _edits(decisions: Sequence[Decision], options: Options) -> dict[Module, list[Edit]]:
+def _edits(
+    decisions: Sequence[Decision], options: Options, mended: Sequence[Hazard] = ()
+) -> dict[Module, list[Edit]]:
     """What is to be done to each file; why something is left is said once in each."""
     edits: dict[Module, list[Edit]] = defaultdict(list)
     said: set[tuple[Module, str]] = set()
@@ -312,6 +340,8 @@ def _edits(decisions: Sequence[Decision], options: Options) -> dict[Module, list
                 if repeated or not options.markers:
                     continue
             edits[edit.module].append(edit)
+    for hazard in mended:
+        edits[hazard.module] += hazard.edits
     return {module: name_repeated(module, given) for module, given in edits.items()}
 
 

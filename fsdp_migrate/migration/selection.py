@@ -54,6 +54,7 @@ class Options:
     unproved: Unproved = field(default_factory=dict)  # what of the support module, and why not
     jobs: int = 1  # processes that edit files
     hazards: bool = False  # look for what is wrong in code that uses FSDP2
+    mend: bool = False  # and put right what is surely wrong
     seen: Seen = field(default_factory=Seen)  # what a run of the original has shown
 
 

@@ -14,8 +14,9 @@ from fsdp_migrate.fsdp1.site import Key
 from fsdp_migrate.migration import holding
 from fsdp_migrate.migration.selection import key
 from fsdp_migrate.planning.forms import Place
+from fsdp_migrate.planning.hazard import Hazard
 from fsdp_migrate.planning.model import Decision
-from fsdp_migrate.planning.outcome import Outcome
+from fsdp_migrate.planning.outcome import Outcome, place
 
 
 @dataclass(eq=False)
@@ -28,7 +29,7 @@ class Unit:
     """Those of the models whose migration it is."""
 
 
-def find_units(decisions: Sequence[Decision]) -> list[Unit]:
+def find_units(decisions: Sequence[Decision], hazards: Sequence[Hazard] = ()) -> list[Unit]:
     """What there is to ask about: migrations in the order of their first sites, then the rest."""
     active = [d for d in decisions if d.outcome is not Outcome.LEFT or d.guarded]
     group = holding.groups(active)
@@ -39,8 +40,7 @@ def find_units(decisions: Sequence[Decision]) -> list[Unit]:
     for constructor, first in group.items():
         node = constructor.defined_by or constructor.call
         line = constructor.module.position(node)[0]
-        place = f"{shown.path(constructor.module.display)}:{line}"
-        made.setdefault(first, set()).add(place)
+        made.setdefault(first, set()).add(place(shown.path(constructor.module.display), line))
     for decision in decisions:
         module = decision.site.module
         if decision.outcome is Outcome.LEFT and not (decision.guarded and decision.models):
@@ -57,4 +57,12 @@ def find_units(decisions: Sequence[Decision]) -> list[Unit]:
             title = f"{shown.path(module.display)}: what belongs to no model"
             unit = files.setdefault(module, Unit(title))
         unit.keys.add(key(decision))
-    return [u for u in (*migrations.values(), *files.values(), comments) if u.keys]
+    mends = [Unit(_title(each), {each.key}) for each in hazards if each.is_mended]
+    return [u for u in (*migrations.values(), *files.values(), *mends, comments) if u.keys]
+
+
+def _title(hazard: Hazard) -> str:
+    line, column = hazard.module.position(hazard.node)
+    cell, line, _ = hazard.module.source.place(line, column)
+    where = place(shown.path(hazard.module.display), line, cell)
+    return f"{where}: {hazard.code} {hazard.message}"

@@ -6,7 +6,9 @@ A migration is whole in all of its files or it is none, so that these belong tog
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterator, Mapping
+import io
+import tokenize
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 
@@ -32,13 +34,22 @@ def edits(before: str, after: str) -> Iterator[Edit]:
 def listed(contents: Mapping[str, tuple[str, str]]) -> list[dict[str, object]]:
     """The changed files with their edits, as JSON has them."""
     return [
-        {
-            "path": path,
-            "edits": [
-                {"line": e.line, "end_line": e.end_line, "text": e.text}
-                for e in edits(before, after)
-            ],
-        }
+        {"path": path, "edits": as_json(edits(before, after))}
         for path, (before, after) in contents.items()
         if before != after
     ]
+
+
+def as_json(found: Iterable[Edit]) -> list[dict[str, object]]:
+    """Edits of one file."""
+    return [{"line": e.line, "end_line": e.end_line, "text": e.text} for e in found]
+
+
+def text(data: bytes) -> str | None:
+    """A file's text with newlines as line ends."""
+    try:
+        encoding, _ = tokenize.detect_encoding(io.BytesIO(data).readline)
+        found = data.decode(encoding)
+    except (SyntaxError, UnicodeDecodeError):
+        return None
+    return found.replace("\r\n", "\n").replace("\r", "\n")

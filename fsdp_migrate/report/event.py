@@ -20,6 +20,7 @@ from fsdp_migrate.planning.result import (
     Requirement,
     Result,
 )
+from fsdp_migrate.report.edits import Edit, edits, text
 
 if TYPE_CHECKING:
     from fsdp_migrate.analysis.module import Module
@@ -94,6 +95,11 @@ class Remark(_Placed):
     cell: int = 0  # of a notebook, from 1; then ``line`` is the cell's
     file_line: int = 0
     is_hazard: bool = False  # in code that uses FSDP2
+    is_note: bool = False  # a hazard that there may be
+    is_mended: bool = False  # a hazard that this run has put right
+    edits: tuple[Edit, ...] = ()  # what ``rewrite --hazards`` does to its file
+    end_line: int = 0  # of a hazard
+    end_column: int = 0  # behind its last character
 
 
 @dataclass(frozen=True)
@@ -144,6 +150,8 @@ class Summary(Coverage):
     markers: tuple[Remark, ...] = ()
     unused: tuple[Remark, ...] = ()  # ignore comments that ignore nothing
     hazards: tuple[Remark, ...] = ()  # in code that uses FSDP2
+    possible: tuple[Remark, ...] = ()  # hazards that there may be
+    untold: int = 0  # how many of these nobody asked for
     not_followed: tuple[NotFollowed, ...] = ()
     held_back: tuple[HeldBack, ...] = ()
     requirements: tuple[Requirement, ...] = ()  # of torch: raised, or left though too low
@@ -201,6 +209,7 @@ def printable_summary(total: Summary) -> Summary:
         markers=tuple(map(_printable, total.markers)),
         unused=tuple(map(_printable, total.unused)),
         hazards=tuple(map(_printable, total.hazards)),
+        possible=tuple(map(_printable, total.possible)),
         not_followed=tuple(
             replace(n, display=shown.path(n.display), why=shown.line(n.why))
             for n in total.not_followed
@@ -237,12 +246,8 @@ def _event(decision: Decision) -> Event:
     line, column = site.position
     cell, shown_line, shown_column = site.place
     excerpt = site.module.source.excerpt
-    text, width = _first_line(site.node, site.module, line, column)
-    last = line if isinstance(site.node, ast.stmt) else getattr(site.node, "end_lineno", line)
-    end = getattr(site.node, "end_col_offset", None)
-    end_column = shown_column + width
-    if last != line and end is not None:
-        end_column = site.module.source.column(last, end) + 1
+    first, width = _first_line(site.node, site.module, line, column)
+    last, end_column = _end(site.node, site.module, line, shown_column + width)
     help_ = decision.help
     if decision.guard.problem:
         help_ += f"; no guard can stand there: {decision.guard.problem}"
@@ -260,7 +265,7 @@ def _event(decision: Decision) -> Event:
         construct=site.construct,
         message=decision.message,
         help=help_,
-        source=text,
+        source=first,
         held=decision.held,
         ignored=decision.is_ignored,
         end_line=shown_line + last - line,
@@ -284,11 +289,22 @@ def _first_line(node: ast.AST, module: Module, line: int, column: int) -> tuple[
     return text if source.excerpt is None else source.excerpt.shown(line), max(1, width)
 
 
+def _end(node: ast.AST, module: Module, line: int, column: int) -> tuple[int, int]:
+    """The last line of an expression that begins on a line, and the column behind it, which is
+    this one where it ends on the same line."""
+    last = line if isinstance(node, ast.stmt) else getattr(node, "end_lineno", line)
+    end = getattr(node, "end_col_offset", None)
+    if last != line and end is not None:
+        column = module.source.column(last, end) + 1
+    return last, column
+
+
 def _remark(hazard: Hazard) -> Remark:
     source = hazard.module.source
     line, column = hazard.module.position(hazard.node)
     cell, shown_line, shown_column = source.place(line, column)
-    text, width = _first_line(hazard.node, hazard.module, line, column)
+    first, width = _first_line(hazard.node, hazard.module, line, column)
+    last, end_column = _end(hazard.node, hazard.module, line, shown_column + width)
     return Remark(
         path=hazard.module.display,
         line=shown_line,
@@ -296,12 +312,31 @@ def _remark(hazard: Hazard) -> Remark:
         code=hazard.code,
         message=hazard.message,
         help=hazard.help,
-        source=text,
+        source=first,
         width=width,
         cell=cell,
         file_line=0 if source.excerpt is None else source.excerpt.file_line(line),
         is_hazard=True,
+        is_note=hazard.is_note,
+        is_mended=hazard.is_mended,
+        edits=_mend(hazard),
+        end_line=shown_line + last - line,
+        end_column=end_column,
     )
+
+
+def _mend(hazard: Hazard) -> tuple[Edit, ...]:
+    """What puts a hazard right, as spans of lines of its file."""
+    source = hazard.module.source
+    if not hazard.mended:
+        return ()
+    before, after = source.data, hazard.mended
+    if source.excerpt is not None:
+        from fsdp_migrate.rewriting import cells
+
+        before = source.excerpt.notebook.text.encode()
+        (after,) = cells.join_notebooks([hazard.module], {hazard.module.path: after}).values()
+    return tuple(edits(text(before) or "", text(after) or ""))
 
 
 def _event_of_setting(found: Configured) -> Event:
@@ -340,7 +375,8 @@ def summary(result: Result) -> Summary:
         ignored=result.ignored,
         problems=tuple(result.problems),
         requirements=tuple(result.requirements),
-        hazards=tuple(_remark(h) for h in result.hazards if h.ignored is None),
+        hazards=tuple(_remark(h) for h in result.hazards if h.is_reported),
+        possible=tuple(_remark(h) for h in result.hazards if h.is_note and h.ignored is None),
         not_followed=tuple(result.not_followed) if stay < number else (),
         held_back=tuple(result.held_back),
     )

@@ -11,11 +11,7 @@ LEVELS = {Outcome.REWRITTEN: "notice", Outcome.REVIEW: "warning", Outcome.LEFT: 
 
 def render(found: list[Event], total: Summary) -> str:
     lines = [_annotation(e) for e in found if not e.ignored]
-    lines += [
-        f"::{'warning' if r.is_hazard else 'notice'} file={_property(r.path)},line={r.in_file}"
-        f"{'' if r.cell else f',col={r.column}'},title={_property(r.code)}::{_data(_told(r))}"
-        for r in remarks(total)
-    ]
+    lines += map(_annotated, remarks(total))
     for problem in total.problems:
         lines.append(
             f"::error file={_property(problem.display)},line={problem.in_file or 1}"
@@ -26,23 +22,32 @@ def render(found: list[Event], total: Summary) -> str:
     return "".join(f"{line}\n" for line in lines)
 
 
-def _told(found: Remark) -> str:
-    return f"{remark(found)}\n{found.help}" if found.is_hazard else remark(found)
+def _annotated(found: Remark) -> str:
+    text = f"{remark(found)}\n{found.help}" if found.is_hazard else remark(found)
+    level = "warning" if found.is_hazard and not found.is_note else "notice"
+    return (
+        f"::{level} {_where(found)},title={_property(found.code)}::{_data(_in_cell(found, text))}"
+    )
 
 
 def _annotation(event: Event) -> str:
     text = headline(event) + (f"\n{event.help}" if event.help else "")
-    where = f"file={_property(event.path)},line={event.in_file}"
-    if event.cell:  # the file's columns are not the cell's
-        text = f"cell {event.cell}, line {event.line}: {text}"
-    else:
-        where += f",col={event.column}"
-        if event.end_line:
-            where += f",endLine={event.end_line}"
-        if event.end_column:
-            where += f",endColumn={event.end_column}"
     title = f"{event.code} (review)" if event.outcome is Outcome.REVIEW else event.code
-    return f"::{LEVELS[event.outcome]} {where},title={_property(title)}::{_data(text)}"
+    said = _data(_in_cell(event, text))
+    return f"::{LEVELS[event.outcome]} {_where(event)},title={_property(title)}::{said}"
+
+
+def _where(of: Event | Remark) -> str:
+    where = f"file={_property(of.path)},line={of.in_file}"
+    if of.cell:  # the file's columns are not the cell's
+        return where
+    where += f",col={of.column}"
+    where += f",endLine={of.end_line}" if of.end_line else ""
+    return where + (f",endColumn={of.end_column}" if of.end_column else "")
+
+
+def _in_cell(of: Event | Remark, text: str) -> str:
+    return f"cell {of.cell}, line {of.line}: {text}" if of.cell else text
 
 
 def _data(text: str) -> str:

@@ -53,8 +53,11 @@ def _body(found: Sequence[Event], total: Summary) -> Iterator[str]:
             yield from (_line(e, numbers[id(e)]) for e in chosen)
             yield "</ul>\n</section>"
     told = remarks(total)
-    for heading, is_hazard in (("Hazards", True), ("Comments in the code", False)):
-        of_kind = [r for r in told if r.is_hazard is is_hazard]
+    for heading, of_kind in (
+        ("Hazards", total.hazards),
+        ("Perhaps hazards", total.possible),
+        ("Comments in the code", [r for r in told if not r.is_hazard]),
+    ):
         if of_kind:
             yield f'<section aria-label="{heading}">\n<h2>{heading}</h2>\n<ul class="list card">'
             yield from map(_remark, of_kind)
@@ -150,7 +153,8 @@ def _line(event: Event, number: int) -> str:
 
 
 def _remark(found: Remark) -> str:
-    next_step = f"<small>{text(sentence(found.help))}</small>" if found.help else ""
+    mended = " (rewrite --hazards does it)" if found.edits else ""
+    next_step = f"<small>{text(sentence(found.help))}{mended}</small>" if found.help else ""
     return (
         f"<li>{one_line(found.path)}:{found.line} {_rule(found.code)} {text(remark(found))}"
         f"{next_step}</li>"

@@ -45,8 +45,17 @@ def render(found: list[Event], total: Summary) -> str:
         "markers": [_marker(m, total) for m in total.markers],
         "unused_ignores": [_remark(u) for u in total.unused],
         "hazards": [
-            {**_remark(h), "url": pages.url(h.code, total.rule_paths), "help": h.help}
-            for h in total.hazards
+            {
+                **_remark(h),
+                "end_line": h.end_line,
+                "end_column": h.end_column,
+                **({"file_line": h.file_line} if h.file_line else {}),
+                "url": pages.url(h.code, total.rule_paths),
+                "help": h.help,
+                "level": "note" if h.is_note else "warning",
+                **({"edits": edits.as_json(h.edits)} if h.edits else {}),
+            }
+            for h in (*total.hazards, *total.possible)
         ],
         "not_followed": [
             {
@@ -83,6 +92,7 @@ def render(found: list[Event], total: Summary) -> str:
             "markers": len(total.markers),
             "unused_ignores": len(total.unused),
             "hazards": len(total.hazards),
+            "possible_hazards": total.untold or len(total.possible),
             "changed": list(total.changed),
             "created": list(total.created),
             "files": total.files,

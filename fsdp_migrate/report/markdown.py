@@ -58,11 +58,10 @@ def _parts(found: Sequence[Event], total: Summary) -> Iterator[list[str]]:
     if review:
         heads = ("place", "rule", "becomes", "what may differ")
         yield section("To review", heads, [_row(e) for e in review])
-    if total.hazards:
-        hazards = [
-            (_place(h), h.code, text(h.message), text(sentence(h.help))) for h in total.hazards
-        ]
-        yield section("Hazards", ("place", "rule", "what is wrong", "what to write"), hazards)
+    for title_, wrong in (("Hazards", total.hazards), ("Perhaps hazards", total.possible)):
+        if wrong:
+            heads = ("place", "rule", "what is wrong", "what to write")
+            yield section(title_, heads, [_hazard(each) for each in wrong])
     told = [r for r in remarks(total) if not r.is_hazard]
     if told:
         rows = [(_place(r), r.code, text(r.message)) for r in told]
@@ -137,6 +136,11 @@ def table(heads: Sequence[str], rows: Sequence[Sequence[str]], words: int = 0) -
 
 def _row(event: Event) -> tuple[str, str, str, str]:
     return _place(event), event.code, text(headline(event)), text(sentence(event.help))
+
+
+def _hazard(of: Remark) -> tuple[str, str, str, str]:
+    mended = " (rewrite --hazards does it)" if of.edits else ""
+    return _place(of), of.code, text(of.message), text(f"{sentence(of.help)}{mended}")
 
 
 def _place(of: Event | Remark) -> str:

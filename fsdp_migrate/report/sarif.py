@@ -104,8 +104,15 @@ def _plain(markdown: str) -> str:
 
 
 def _remark(of: Remark, index: dict[str, int], root: Path, seen: Counter[str]) -> dict[str, Any]:
-    level, what = ("warning", "hazard") if of.is_hazard else ("note", "comment")
-    return _result(of, index, root, seen, level, remark(of), what)
+    level = "warning" if of.is_hazard and not of.is_note else "note"
+    what = "hazard" if of.is_hazard else "comment"
+    result = _result(of, index, root, seen, level, remark(of), what)
+    _reach_end(of, result)
+    if of.edits:
+        change = _change(of.path, of.edits, root)
+        text = f"Mend it: {of.help}."
+        result["fixes"] = [{"description": {"text": text}, "artifactChanges": [change]}]
+    return result
 
 
 def _site(event: Event, index: dict[str, int], root: Path, seen: Counter[str]) -> dict[str, Any]:
@@ -113,32 +120,42 @@ def _site(event: Event, index: dict[str, int], root: Path, seen: Counter[str]) -
     level = "note" if event.held else LEVELS[event.outcome]
     result = _result(event, index, root, seen, level, headline(event), str(event.construct))
     result["properties"] = {"outcome": event.outcome.value, "held": event.held}
-    if event.end_line > event.line and event.end_column and not event.cell:
-        region = result["locations"][0]["physicalLocation"]["region"]
-        region |= {"endLine": event.end_line, "endColumn": event.end_column}
+    _reach_end(event, result)
     return result
+
+
+def _reach_end(of: Event | Remark, result: dict[str, Any]) -> None:
+    """The region of what ends on a later line."""
+    if of.end_line > of.line and of.end_column and not of.cell:
+        region = result["locations"][0]["physicalLocation"]["region"]
+        region |= {"endLine": of.end_line, "endColumn": of.end_column}
 
 
 def _fix(total: Summary) -> dict[str, Any]:
     """All that ``rewrite`` would change: a migration is whole in all files, or it is none."""
-    changes = []
-    for path, (before, after) in total.contents.items():
-        replacements = [
-            {
-                "deletedRegion": {
-                    "startLine": edit.line,
-                    "startColumn": 1,
-                    "endLine": edit.end_line,
-                    "endColumn": 1,
-                },
-                "insertedContent": {"text": edit.text},
-            }
-            for edit in edits.edits(before, after)
-        ]
-        if replacements:
-            location = _location(path, total.root)
-            changes.append({"artifactLocation": location, "replacements": replacements})
+    changes = [
+        _change(path, edits.edits(before, after), total.root)
+        for path, (before, after) in total.contents.items()
+        if before != after
+    ]
     return {"description": {"text": "Migrate all of it to FSDP2."}, "artifactChanges": changes}
+
+
+def _change(path: str, made: Iterable[edits.Edit], root: Path) -> dict[str, Any]:
+    """What edits do to one file."""
+    replacements = [
+        {
+            "deletedRegion": {
+                "startLine": edit.line,
+                "startColumn": 1,
+                "endLine": edit.end_line,
+                "endColumn": 1,
+            },
+            "insertedContent": {"text": edit.text},
+        }
+        for edit in made
+    ]
+    return {"artifactLocation": _location(path, root), "replacements": replacements}
 
 
 def _result(

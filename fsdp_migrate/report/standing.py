@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import tokenize
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
@@ -13,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from fsdp_migrate.planning.outcome import Outcome
 from fsdp_migrate.planning.result import Result
+from fsdp_migrate.report.edits import text
 from fsdp_migrate.report.event import Remark
 from fsdp_migrate.rewriting import cells
 from fsdp_migrate.syntax import suppressions
@@ -127,13 +127,3 @@ def _remark(
     return Remark(
         path, comment.line, comment.column, code, message, help_, source, len(comment.text)
     )
-
-
-def text(data: bytes) -> str | None:
-    """A file's text with newlines as line ends."""
-    try:
-        encoding, _ = tokenize.detect_encoding(io.BytesIO(data).readline)
-        found = data.decode(encoding)
-    except (SyntaxError, UnicodeDecodeError):
-        return None
-    return found.replace("\r\n", "\n").replace("\r", "\n")

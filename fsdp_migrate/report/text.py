@@ -18,9 +18,10 @@ VERBS = {Outcome.REWRITTEN: "rewrote", Outcome.REVIEW: "review", Outcome.LEFT: "
 
 def concise(found: list[Event], total: Summary) -> str:
     """``path:line:col: CODE [*] what`` (``[*]``: ``rewrite`` does it; ``[review]``: it does, and
-    something is to be judged), in notebooks ``path:cell n:line:col:``."""
+    something is to be judged; ``[note]``: perhaps nothing is wrong), in notebooks
+    ``path:cell n:line:col:``."""
     lines = [f"{e.place}: {e.code} {_star(e)}{headline(e)}" for e in found if not e.ignored]
-    lines += [f"{r.place}: {r.code} {remark(r)}" for r in remarks(total)]
+    lines += [f"{r.place}: {r.code} {_star(r)}{remark(r)}" for r in remarks(total)]
     return "\n".join([*lines, *closing(found, total)]) + "\n"
 
 
@@ -28,7 +29,7 @@ def full(found: list[Event], total: Summary) -> str:
     """Every site with its source line, what it becomes, and what remains to be done; ruff's
     layout. What is ignored is only counted."""
     blocks = ["\n".join(block(e)) for e in found if not e.ignored]
-    blocks += ["\n".join(_block(r, remark(r), "help")) for r in remarks(total)]
+    blocks += ["\n".join(block(r)) for r in remarks(total)]
     shares = coverage_lines(found)
     if shares:
         blocks.append("\n".join(shares))
@@ -54,15 +55,18 @@ def coverage_lines(found: list[Event]) -> list[str]:
 def remarks(total: Summary) -> list[Remark]:
     """What to tell of beside sites: hazards, and comments; of markers those whose site is not
     reported itself."""
-    return [*total.hazards, *total.unused, *(m for m in total.markers if not m.listed)]
+    markers = (m for m in total.markers if not m.listed)
+    return [*total.hazards, *total.possible, *total.unused, *markers]
 
 
 def remark(found: Remark) -> str:
     return found.message if found.help else f"marker: {found.message}"
 
 
-def block(event: Event) -> list[str]:
-    """One site in ruff's layout."""
+def block(event: Event | Remark) -> list[str]:
+    """One site, or what is none, in ruff's layout."""
+    if isinstance(event, Remark):
+        return _block(event, f"{_star(event)}{remark(event)}", "help")
     word = "note" if event.outcome is Outcome.REVIEW else "help"
     return _block(event, f"{_star(event)}{headline(event)}", word)
 
@@ -118,6 +122,16 @@ def rewrite_lines(found: list[Event], *, every: bool, columns: int = 0) -> list[
     for event, next_help in zip(chosen, following, strict=True):
         said = event.help if not event.held and event.help != next_help else ""
         rows.append((event.code, VERBS[event.outcome], event.place, headline(event), said))
+    return _table(rows, columns)
+
+
+def hazard_lines(total: Summary, *, columns: int = 0) -> list[str]:
+    """One line a hazard: what was put right, and what is left with what to write below it."""
+    rows = []
+    for each in total.hazards:
+        verb = "mended" if each.is_mended else VERBS[Outcome.LEFT]
+        below = "" if each.is_mended else each.help
+        rows.append((each.code, verb, each.place, each.message, below))
     return _table(rows, columns)
 
 
@@ -216,8 +230,9 @@ def counts(total: Summary) -> str:
 
 def hazards(total: Summary) -> str:
     """How many hazards there are."""
-    number = len(total.hazards)
-    return f"{number} {plural('hazard', number)} in code that uses FSDP2"
+    number, mended = len(total.hazards), sum(h.is_mended for h in total.hazards)
+    told = f"{number} {plural('hazard', number)} in code that uses FSDP2"
+    return f"{told}, {mended} mended" if mended else told
 
 
 def to_do(total: Summary) -> str:
@@ -244,12 +259,17 @@ def closing(found: Sequence[Event], total: Summary) -> list[str]:
     lines = [to_do(total)]
     if total.hazards and total.sites:
         lines.append(hazards(total))
+    if total.untold:
+        places = f"{total.untold} {plural('place', total.untold)}"
+        lines.append(f"{places} may be wrong in code that uses FSDP2: --notes tells of them")
     lines += [*settle(total), *open_lines(total)]
     if not total.rewrite:  # it stands in no file
         return lines
     if total.rewritten or total.review:
         lines.append(f"Next: {total.rewrite}")
-    elif own := next((e for e in found if is_for_you(e)), None):
+    elif any(hazard.edits for hazard in total.hazards):
+        lines.append(f"Next: {total.rewrite} --hazards")
+    elif own := next(iter((*filter(is_for_you, found), *total.hazards)), None):
         lines.append(f"Next: fsdp-migrate explain {shlex.quote(own.where)}")
     return lines
 
@@ -301,7 +321,9 @@ def _some(places: Sequence[str]) -> str:
     return ", ".join(places[:SHOWN]) + more
 
 
-def _star(event: Event) -> str:
+def _star(event: Event | Remark) -> str:
+    if isinstance(event, Remark):
+        return "[note] " if event.is_note else "[*] " if event.edits else ""
     return {Outcome.REWRITTEN: "[*] ", Outcome.REVIEW: "[review] "}.get(event.outcome, "")
 
 

@@ -74,7 +74,12 @@ COMMAND = (
 
 def refusal(decision: Decision) -> tuple[str, str]:
     """Why an edit of a decision cannot be made in a notebook, and the next step; else nothing."""
-    for edit in decision.edits:
+    return first_refusal(decision.edits)
+
+
+def first_refusal(edits: Iterable[Edit]) -> tuple[str, str]:
+    """Likewise of edits."""
+    for edit in edits:
         excerpt = edit.module.source.excerpt
         refused = _refused(edit, excerpt) if excerpt is not None else None
         if refused is not None:

@@ -143,6 +143,7 @@ class _Changes:
 
 def _changes(module: Module, edits: Sequence[Edit]) -> _Changes:
     removed: set[ast.AST] = set()
+    arguments: set[ast.AST] = set()
     kept: set[ast.AST] = set()
     mentioned: set[str] = set()
     spelled: list[tuple[ast.AST | None, set[str]]] = []
@@ -165,7 +166,7 @@ def _changes(module: Module, edits: Sequence[Edit]) -> _Changes:
             case DropElse():
                 removed.update(edit.node.orelse)
             case RemoveArgument():
-                removed.add(edit.argument)
+                arguments.add(edit.argument)
             case RemoveItem():
                 removed.add(edit.value)
         for each in new_code(edit):
@@ -175,6 +176,7 @@ def _changes(module: Module, edits: Sequence[Edit]) -> _Changes:
             mentioned |= names
             spelled.append((getattr(edit, "node", None), names))
             kept.update(nodes)
+    removed |= arguments - kept  # one may only get a name
     quoted_names = frozenset(strings)
     gone: set[ast.AST] = set()
     inside: list[ast.AST] = list(removed)

@@ -12,6 +12,10 @@ MESSAGE = (
     "this norm is of the shards that one rank holds, and nothing adds those of the others: it is "
     "too small, and another on each rank"
 )
+MAY_BE = (
+    "this norm is of the shards that one rank holds, and nothing adds those of the others, where "
+    "the model is one that fully_shard shards: it may be another, too"
+)
 HELP = (
     "use what torch.nn.utils.clip_grad_norm_() or get_total_norm() gives, with full_tensor() of "
     "it, or add the squares of all ranks with all_reduce() over the mesh that shards"
@@ -19,8 +23,11 @@ HELP = (
 
 
 def find(study: Study, module: Module) -> Iterator[Hazard]:
-    for node in norms.find_local(study, module):
-        yield Hazard(RULE.code, module, node, MESSAGE, HELP)
+    for norm in norms.find_local(study, module):
+        if norm.is_sharded:
+            yield Hazard(RULE.code, module, norm.gradient, MESSAGE, HELP, edits=norm.edits)
+        else:
+            yield Hazard(RULE.code, module, norm.gradient, MAY_BE, HELP, is_note=True)
 
 
 RULE = Rule(code="FSDP901", name="local_norm", handles=(), hazards=find)

@@ -16,8 +16,8 @@ HELP = "build it below fully_shard, from the parameters that the model has then"
 
 
 def find(study: Study, module: Module) -> Iterator[Hazard]:
-    for call in optimizers.find_early(study, module):
-        yield Hazard(RULE.code, module, call, MESSAGE, HELP)
+    for call, edits in optimizers.find_early(study, module):
+        yield Hazard(RULE.code, module, call, MESSAGE, HELP, edits=edits)
 
 
 RULE = Rule(code="FSDP903", name="early_optimizer", handles=(), hazards=find)

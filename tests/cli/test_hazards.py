@@ -49,8 +49,11 @@ def test_a_hazard_is_no_site(wrong: Path, run: Command) -> None:
     ("name", "said"),
     [
         ("full", "no FSDP1 found in 1 file; 1 hazard in code that uses FSDP2"),
-        ("concise", "a.py:6:17: FSDP903 this optimizer is built before"),
-        ("github", "::warning file=a.py,line=6,col=17,title=FSDP903::this optimizer"),
+        ("concise", "a.py:6:17: FSDP903 [*] this optimizer is built before"),
+        (
+            "github",
+            "::warning file=a.py,line=6,col=17,endLine=6,endColumn=60,title=FSDP903::this",
+        ),
         ("markdown", "### Hazards"),
         ("sarif", '"level": "warning"'),
         ("html", "<h2>Hazards</h2>"),

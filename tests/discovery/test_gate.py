@@ -466,3 +466,41 @@ def test_files_that_mention_fsdp_and_meet_none_are_not_read(tmp_path: Path) -> N
     found = search.find([tmp_path])
     assert {p.name for p in found.candidates} == {"a.py", "c.py"}
     assert {Path(p).name for p in found.library} == {"b.py"}
+
+
+# -- code that uses FSDP2 -------------------------------------------------------------------------
+
+FSDP2 = "fully_shard\n\n\ndef build(model):\n    return fully_shard(model)\n"
+
+
+@pytest.mark.parametrize(
+    "package",
+    ["torch.distributed.fsdp", "torch.distributed._composable.fsdp", "torch.distributed. fsdp"],
+)
+def test_a_tree_that_uses_fsdp2_alone_is_read(tmp_path: Path, package: str) -> None:
+    assert candidates(lay(tmp_path, {"a.py": f"from {package} import {FSDP2}"})) == {"a.py"}
+
+
+@pytest.mark.parametrize(
+    "package", ["colossal.fsdp_like", "engine.parallel", "torch.distributed._composable.replicate"]
+)
+def test_one_that_uses_neither_is_not(tmp_path: Path, package: str) -> None:
+    assert not candidates(lay(tmp_path, {"a.py": f"from {package} import {FSDP2}"}))
+
+
+def test_files_that_meet_a_model_of_fsdp2_are_read_with_it(tmp_path: Path) -> None:
+    lay(
+        tmp_path,
+        {
+            "wrapping.py": f"from torch.distributed.fsdp import {FSDP2}",
+            "train.py": "from wrapping import build\nimport loop, norms, save, plain\n",
+            "loop.py": "def run(model):\n    model.set_requires_gradient_sync(False)\n",
+            "norms.py": "def norm(grads):\n    return sum(g.to_local().norm() for g in grads)\n",
+            "save.py": "import torch.distributed.checkpoint as dcp\n\ndcp.save({}, path='x')\n",
+            "plain.py": "x = 1\n",
+            "other/far.py": "def run(model):\n    model.set_requires_gradient_sync(False)\n",
+        },
+    )
+    found = search.find([tmp_path])
+    others = {p.relative_to(tmp_path).as_posix() for p in found.others}
+    assert others == {"train.py", "loop.py", "norms.py", "save.py"}

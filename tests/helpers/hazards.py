@@ -10,10 +10,23 @@ from tests.helpers.migrating import migrate
 
 
 def hazards(files: Mapping[str, str], options: Options | None = None) -> list[Hazard]:
-    """The hazards of a project, relative path -> source."""
+    """The hazards of a project, relative path -> source, less those that there may be."""
     result, _ = migrate(files, options or Options(hazards=True), edit=False)
     assert not result.problems
-    return result.hazards
+    return [hazard for hazard in result.hazards if not hazard.is_note]
+
+
+def notes(source: str) -> list[str]:
+    """The codes of what may be wrong in one file."""
+    result, _ = migrate({"train.py": source}, Options(hazards=True), edit=False)
+    return [hazard.code for hazard in result.hazards if hazard.is_note]
+
+
+def mended(source: str) -> str:
+    """One file with what is surely wrong in it put right."""
+    result, after = migrate({"train.py": source}, Options(hazards=True, mend=True))
+    assert not result.problems
+    return after["train.py"]
 
 
 def found(files: Mapping[str, str]) -> list[tuple[str, str]]:

@@ -34,14 +34,26 @@ def _shardings(study: Study) -> tuple[Sharding, ...]:
 
 
 def _in_file(module: Module, study: Study) -> Iterator[Sharding]:
+    for call in calls(module, study):
+        subject = first_argument(call)
+        if subject is not None and call not in study.project.outdated:
+            yield Sharding(call, module, subject)
+
+
+def calls(module: Module, study: Study) -> Iterator[ast.Call]:
+    """The calls of torch's ``fully_shard`` in a file, whatever they are given."""
     if not module.mentions(FUNCTION):
         return
     for call in module.table.calls:
-        subject = first_argument(call)
-        if subject is None or call in study.project.outdated:
-            continue
         if is_function(study.external(call.func, module)):
-            yield Sharding(call, module, subject)
+            yield call
+
+
+def is_called(study: Study) -> bool:
+    """Whether the project calls torch's ``fully_shard``."""
+    return bool(shardings(study)) or any(
+        True for module in study.project.modules for _ in calls(module, study)
+    )
 
 
 def is_function(names: Collection[str]) -> bool:

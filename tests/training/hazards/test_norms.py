@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.helpers.hazards import codes
+from tests.helpers.hazards import codes, mended
 from tests.training.programs import Launcher
 
 pytestmark = pytest.mark.train
@@ -71,12 +71,23 @@ def test_a_norm_of_shards_is_too_small_and_another_on_each_rank(
 
 
 @pytest.mark.parametrize(
-    "mended", [f"{WHOLE}.full_tensor()", REDUCED], ids=("torch's", "squares of all ranks")
+    "norm", [f"{WHOLE}.full_tensor()", REDUCED], ids=("torch's", "squares of all ranks")
 )
 def test_the_mended_program_tells_the_norm_of_all(
-    launcher: Launcher, tmp_path: Path, mended: str
+    launcher: Launcher, tmp_path: Path, norm: str
 ) -> None:
-    assert codes(text(SHARDING, mended)) == []
+    assert codes(text(SHARDING, norm)) == []
     whole = norms(text("pass", WHOLE), launcher, tmp_path)[0]
-    told = norms(text(SHARDING, mended), launcher, tmp_path)
+    told = norms(text(SHARDING, norm), launcher, tmp_path)
     assert told == pytest.approx([whole, whole])
+
+
+@pytest.mark.parametrize("part", ["to_local()", "_local_tensor"])
+def test_what_is_written_by_us_tells_it_on_every_rank(
+    launcher: Launcher, tmp_path: Path, part: str
+) -> None:
+    wrong = text(SHARDING, LOCAL.replace("to_local()", part))
+    right = mended(wrong)
+    assert right == wrong.replace(part, "full_tensor()")
+    whole = norms(text("pass", WHOLE), launcher, tmp_path)[0]
+    assert norms(right, launcher, tmp_path) == pytest.approx([whole, whole])

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.helpers.hazards import codes
+from tests.helpers.hazards import codes, mended
 from tests.training.programs import Launcher
 
 pytestmark = pytest.mark.train
@@ -92,6 +92,15 @@ def test_an_optimizer_that_is_built_before_trains_nothing(
     seen = numbers(wrong, launcher, tmp_path)
     assert stays(seen["layer"])
     assert stays(seen["head"])
+
+
+def test_what_is_mended_trains_all(launcher: Launcher, tmp_path: Path) -> None:
+    wrong = program(OPTIMIZER, SHARDING)
+    right = mended(wrong)
+    assert right == program(SHARDING, OPTIMIZER)
+    seen = numbers(right, launcher, tmp_path)
+    assert moves(seen["layer"])
+    assert moves(seen["head"])
 
 
 def test_one_that_is_built_behind_a_forward_never_trains_the_root(
