@@ -75,7 +75,7 @@ def test_questions_grow_with_the_sites(
     asked: tuple[object, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     few = _asked(*asked, FEW, monkeypatch)
-    assert 0 < few
+    assert few > 0
     assert _asked(*asked, MANY, monkeypatch) <= 1.2 * few * MANY / FEW
 
 

@@ -1,5 +1,5 @@
-"""Names of FSDP1's class that code asks modules for by text: what the module is, is asked only where
-the text is a name that FSDP1 has somewhere in the project."""
+"""Names of FSDP1's class that code asks modules for by text: what the module is, is asked only
+where the text is a name that FSDP1 has somewhere in the project."""
 
 from __future__ import annotations
 
