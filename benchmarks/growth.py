@@ -57,6 +57,7 @@ def small(root: Path) -> Cost:
     """What a run takes for itself, as on one program of three files."""
     for name, text in PROJECT.items():
         (root / name).write_text(text, encoding="utf-8")
+    check(root)  # bytecode is not what is measured
     found = check(root)
     assert found is not None
     return found
@@ -164,8 +165,9 @@ def main() -> int:
     with tempfile.TemporaryDirectory() as name:
         scratch = Path(name)
         if {"copies", "large"} & {*asked}:
-            missed, each = copies(scratch)
-            slow = missed or ("large" in asked and large(scratch, each))
+            slow, each = copies(scratch)
+            if "large" in asked:
+                slow = large(scratch, each) or slow
         if "tangled" in asked:
             slow = tangled(scratch) or slow
     print("SLOW" if slow else "all bars hold")
