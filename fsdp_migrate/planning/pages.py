@@ -25,6 +25,7 @@ HEADINGS = ("What changes", "Why", "What stays for you", "Since torch", "Referen
 DIFFERENT = "What is different"  # in migrated programs; only some pages have it
 
 
+@cache
 def bundled() -> Path:
     """The directory of the rules that ship with the tool: installed, or in a checkout."""
     here = Path(__file__).resolve().parents[1]

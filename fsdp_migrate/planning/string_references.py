@@ -12,6 +12,7 @@ from fsdp_migrate.analysis.values import Computed, Constant, ModuleValue, Unknow
 from fsdp_migrate.fsdp1 import api as fsdp1
 from fsdp_migrate.fsdp1 import model_attributes, model_values, spelled_names
 from fsdp_migrate.fsdp1.construct import Construct, ConstructKind
+from fsdp_migrate.fsdp1.references import lent
 from fsdp_migrate.fsdp1.site import Site
 from fsdp_migrate.planning.context import Study
 from fsdp_migrate.syntax import string_annotations
@@ -273,6 +274,9 @@ def _global(owner: ast.expr, name: ast.expr, study: Study, module: Module) -> st
         return None
     if not isinstance(owner, (ast.Name, ast.Attribute)) or not module.table.qualify(owner):
         return None
+    handed_on = study.cache(_lent)
+    if handed_on is not None and name.value not in handed_on:
+        return None  # as nearly always: what the owner is would tell nothing
     for value in study.values(owner, module):
         if isinstance(value, ModuleValue) and value.target is not None:
             for _, binding in study.project.exports(value.target, name.value):
@@ -281,6 +285,11 @@ def _global(owner: ast.expr, name: ast.expr, study: Study, module: Module) -> st
                     if known is not None:
                         return known
     return None
+
+
+def _lent(study: Study) -> frozenset[str] | None:
+    """The names that FSDP1 has in modules of the project; None where it may have any."""
+    return lent(study.project)
 
 
 def _replaced(study: Study, module: Module) -> Iterator[tuple[ast.expr, str]]:

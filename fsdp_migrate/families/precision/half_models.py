@@ -44,19 +44,24 @@ def _is_cast(node: ast.expr, module: Module, study: Study) -> bool:
     the same object."""
     path, function = access_path(node), enclosing_function(module, node)
     made = {value.node for value in study.values(node, module)}
-    for where in study.project.modules:
-        if not where.mentions("half", "float16"):
-            continue
-        for call in where.table.calls_by_name.of(CASTS):
-            if not isinstance(call.func, ast.Attribute) or not _is_to_half(call, where, study):
-                continue
-            receiver = call.func.value
-            is_here = where is module and enclosing_function(where, call) is function
-            if is_here and access_path(receiver) == path:
-                return True
-            if call in made or made & {value.node for value in study.values(receiver, where)}:
-                return True
+    for receiver, call, where in study.cache(_casts):
+        is_here = where is module and enclosing_function(where, call) is function
+        if is_here and access_path(receiver) == path:
+            return True
+        if call in made or made & {value.node for value in study.values(receiver, where)}:
+            return True
     return False
+
+
+def _casts(study: Study) -> list[tuple[ast.expr, ast.Call, Module]]:
+    """The calls that cast something to float16, with what they cast."""
+    return [
+        (call.func.value, call, where)
+        for where in study.project.modules
+        if where.mentions("half", "float16")
+        for call in where.table.calls_by_name.of(CASTS)
+        if isinstance(call.func, ast.Attribute) and _is_to_half(call, where, study)
+    ]
 
 
 def _is_to_half(call: ast.Call, module: Module, study: Study) -> bool:

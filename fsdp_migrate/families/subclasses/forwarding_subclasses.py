@@ -23,6 +23,7 @@ from fsdp_migrate.planning.model import Constructor, Decision
 from fsdp_migrate.syntax.kinds import of_kind
 
 RULE = "FSDP103"
+SUBCLASS = Construct(ConstructKind.CLASS, fsdp1.FSDP)
 
 
 @dataclass(frozen=True, eq=False)
@@ -74,8 +75,9 @@ def _is_super(call: ast.Call) -> bool:
 def _is_only_called(definition: ast.ClassDef, study: Study) -> bool:
     """Whether the class is only ever called: a function can then take its place."""
     for module in study.project.modules:
-        mentions: list[ast.expr] = [n for n in module.table.names if n.id == definition.name]
-        mentions += [a for a in module.table.attributes if a.attr == definition.name]
+        name = definition.name
+        mentions: list[ast.expr] = [*module.table.names_by_id.named(name)]
+        mentions += module.table.attributes_by_name.named(name)
         for mention in mentions:
             parent = module.table.parents[mention]
             if not (isinstance(parent, ast.Call) and parent.func is mention):
@@ -199,4 +201,4 @@ def _parameter(parameter: ast.arg, default: ast.expr | None, star: str = "") -> 
 
 
 def is_subclass(site: Site) -> bool:
-    return site.construct == Construct(ConstructKind.CLASS, fsdp1.FSDP)
+    return site.construct == SUBCLASS

@@ -34,9 +34,9 @@ GIVEN = 2  # the first arguments, of which one is a static's model
 
 def decide_use(site: Site, study: Study) -> Decision | None:
     """Left, where the model is, or may be, of such a class."""
-    if not study.subclassed or site.doubt or not any(_stay(study)):
+    asked = _asked(site) if study.subclassed and not site.doubt else []
+    if not asked or not any(_stay(study)):
         return None
-    asked = _asked(site)
     made = [
         model
         for node in asked
@@ -78,9 +78,14 @@ def _is_taken(node: ast.expr, site: Site, study: Study) -> bool:
 
 
 def _stay(study: Study) -> Iterator[Class]:
-    for site in study.found[0] if study.found is not None else ():
-        if is_subclass(site) and site.node not in study.constructors:
+    for site in study.cache(_subclasses) if study.found is not None else ():
+        if site.node not in study.constructors:
             yield Class(site.definition, site.module)
+
+
+def _subclasses(study: Study) -> list[Site]:
+    """The sites that are classes derived from FSDP1's."""
+    return [site for site in study.found[0] if is_subclass(site)] if study.found else []
 
 
 def met_with(site: Site, study: Study) -> frozenset[Constructor]:
