@@ -27,11 +27,11 @@ from fsdp_migrate.hazards.order import (
     names_that_shard,
     surely_precedes,
 )
+from fsdp_migrate.hazards.parameters import IGNORED
 from fsdp_migrate.planning.context import Study
 from fsdp_migrate.syntax.expressions import given_arguments, last_name
 from fsdp_migrate.syntax.trees import position
 
-IGNORED = "ignored_params"
 RESHARDING = "reshard_after_forward"
 GROUPS, ADDING = "param_groups", "add_param_group"
 PREPARING = frozenset({"prepare", "prepare_optimizer", "setup", "setup_optimizers"})

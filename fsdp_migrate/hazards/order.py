@@ -5,14 +5,15 @@ from __future__ import annotations
 import ast
 
 from fsdp_migrate.analysis.module import Module
-from fsdp_migrate.families.wrapping.fully_sharded import Sharding, shardings
+from fsdp_migrate.families.wrapping.fully_sharded import Sharding, sharded, shardings
 from fsdp_migrate.fsdp1.references import enclosing_function
 from fsdp_migrate.planning.context import Study
 from fsdp_migrate.syntax.expressions import last_name
 from fsdp_migrate.syntax.scopes import Scope
-from fsdp_migrate.syntax.trees import FUNCTIONS, block_of
+from fsdp_migrate.syntax.trees import FUNCTIONS, block_of, position
 
 STRAIGHT = (ast.With, ast.AsyncWith, ast.For, ast.AsyncFor, ast.While)  # no choice is made there
+DEEPEST = 6  # calls that lead to one another
 
 
 def function_scope(node: ast.AST, module: Module) -> Scope:
@@ -84,3 +85,62 @@ def _calls_that_shard(study: Study) -> dict[ast.Call, set[Sharding]]:
                 functions.add(function)
                 waiting += [(c.call, c.module) for c in study.tracer.callers(function, module)]
     return found
+
+
+def is_surely_sharded(model: ast.expr, use: ast.AST, module: Module, study: Study) -> bool:
+    """Whether ``fully_shard`` has surely been called on a model itself when ``use`` runs: in front
+    of it in its function, or in front of every call that leads to that."""
+    known = sharded(study)
+    values = study.values(model, module)
+    return bool(values) and all(
+        any(_has_run(s, use, module, study, DEEPEST) for s in known.get(value, ()))
+        for value in values
+    )
+
+
+def _has_run(sharding: Sharding, use: ast.AST, module: Module, study: Study, depth: int) -> bool:
+    scope = function_scope(use, module)
+    own = module.table.own_calls.get(scope, ())
+    leading = study.cache(_known_leading)
+    if sharding not in leading:
+        leading[sharding] = _surely_leading(sharding, study)
+    if any(c in leading[sharding] and surely_precedes(c, use, module) for c in own):
+        return True
+    function = enclosing_function(module, use)
+    if not depth or not isinstance(function, FUNCTIONS):
+        return False
+    callers = study.tracer.callers(function, module)
+    return bool(callers) and all(
+        _has_run(sharding, c.call, c.module, study, depth - 1) for c in callers
+    )
+
+
+def _known_leading(study: Study) -> dict[Sharding, set[ast.Call]]:
+    return {}
+
+
+def _surely_leading(sharding: Sharding, study: Study) -> set[ast.Call]:
+    """A call of ``fully_shard``, and those of functions that come to it whatever they are given."""
+    found: set[ast.Call] = set()
+    waiting = [(sharding.call, sharding.module)]
+    for call, module in waiting:
+        if call in found:
+            continue
+        found.add(call)
+        function = enclosing_function(module, call)
+        if isinstance(function, FUNCTIONS) and _always_runs(call, function, module):
+            waiting += [(c.call, c.module) for c in study.tracer.callers(function, module)]
+    return found
+
+
+def _always_runs(call: ast.Call, function: ast.AST, module: Module) -> bool:
+    """Whether a function comes to a call whatever it is given."""
+    table = module.table
+    if any(position(each) < position(call) for each in table.returns.get(function, ())):
+        return False
+    for parent in table.ancestors(table.statement(call)):
+        if parent is function:
+            return True
+        if not isinstance(parent, STRAIGHT):
+            return False
+    return False
