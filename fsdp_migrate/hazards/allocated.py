@@ -26,15 +26,18 @@ FILLING = frozenset({"buffers", "named_buffers", "_buffers", "reset_parameters",
 
 def find_unfilled(study: Study, module: Module) -> Iterator[tuple[ast.Call, str]]:
     """Calls of ``to_empty`` of sharded models, and what is not filled behind them."""
-    known = fully_sharded.sharded(study)
     for call in module.table.calls_by_name.named(EMPTIED):
         if not isinstance(call.func, ast.Attribute):
             continue
         model = call.func.value
+        is_run = isinstance(model, ast.Name) and _is_run_as_it_is(model, call, module)
+        if not is_run and not study.cache(_may_have_unfilled):
+            continue  # values cost more than words
         values = study.values(model, module)
+        known = fully_sharded.sharded(study)
         if not values or any(value not in known for value in values):
             continue
-        if isinstance(model, ast.Name) and _is_run_as_it_is(model, call, module):
+        if is_run:
             yield call, ""
             continue
         buffers = [_unfilled_buffers(v, study) for v in values if isinstance(v, Made)]
@@ -81,16 +84,24 @@ def _is_harmless(use: ast.Name, module: Module) -> bool:
     return False
 
 
+def _may_have_unfilled(study: Study) -> bool:
+    """Whether the project registers buffers that no checkpoint has, and nothing goes through all
+    buffers or makes modules anew."""
+    tables = [module.table for module in study.project.modules]
+    registered = [call for t in tables for call in t.calls_by_name.named(REGISTERING)]
+    return (
+        any(k.arg == "persistent" for call in registered for k in call.keywords)
+        and not any(t.attributes_by_name.of(FILLING) for t in tables)
+        and not any(_is_made_again(c) for t in tables for c in t.calls_by_name.named(MADE))
+    )
+
+
 def _unfilled_buffers(model: Made, study: Study) -> list[str]:
     """The buffers of a model's class, and of those that it makes, that no checkpoint has and
     nothing but ``__init__`` makes."""
     if not isinstance(model.callee, Class):
         return []
     modules = study.project.modules
-    if any(m.table.attributes_by_name.of(FILLING) for m in modules):
-        return []
-    if any(_is_made_again(c) for m in modules for c in m.table.calls_by_name.named(MADE)):
-        return []
     found = {name for cls in _classes(model.callee, study) for name in _registered(cls, study)}
     return sorted(name for name in found if not any(_is_set(name, m) for m in modules))
 

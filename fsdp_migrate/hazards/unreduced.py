@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from fsdp_migrate.analysis.flow import access_path
 from fsdp_migrate.analysis.module import Module
 from fsdp_migrate.analysis.values import Class, Made, Value
-from fsdp_migrate.families.parameters.optimized_models import optimizers
+from fsdp_migrate.families.training_loop.early_optimizers import is_optimizer_name
 from fsdp_migrate.families.wrapping import fully_sharded, part_paths
 from fsdp_migrate.families.wrapping.fully_sharded import Sharding
 from fsdp_migrate.hazards.parameters import IGNORED, LOOPS
@@ -33,22 +33,24 @@ REDUCES = re.compile(r"reduce|gather|sync", re.IGNORECASE)
 
 def find_rootless(study: Study, module: Module) -> Iterator[tuple[ast.Call, str]]:
     """Optimizers of whole models of which only parts are sharded, and what is not."""
-    for optimizer in optimizers(module, study):
-        model = _whole(optimizer)
-        if model is None or _may_be_seen_to(study):
-            continue
+    for optimizer, model in _optimizers(module, study):
+        if _may_be_seen_to(study):
+            return
         values = study.values(model, module)
         left = {name for value in values for name in _left_out(value, module, study)}
         if left and len(values) == 1:
             yield optimizer, ", ".join(sorted(left))
 
 
-def _whole(optimizer: ast.Call) -> ast.expr | None:
-    """``model`` of ``AdamW(model.parameters(), ...)``."""
-    match optimizer.args:
-        case [ast.Call(func=ast.Attribute(value=model, attr="parameters"), args=[]), *_]:
-            return model
-    return None
+def _optimizers(module: Module, study: Study) -> Iterator[tuple[ast.Call, ast.expr]]:
+    """The calls of torch's optimizers, and ``model`` of ``AdamW(model.parameters(), ...)``."""
+    calls = module.table.calls_by_name
+    for call in calls.of([name for name in calls.names if is_optimizer_name(name)]):
+        match call.args:
+            case [ast.Call(func=ast.Attribute(value=model, attr="parameters"), args=[]), *_]:
+                names = study.external(call.func, module)  # values would cost more
+                if names and all(name.startswith("torch.optim.") for name in names):
+                    yield call, model
 
 
 def _left_out(model: Value, module: Module, study: Study) -> set[str]:
@@ -148,19 +150,14 @@ def _is_left(part: ast.expr, sharding: Sharding, study: Study) -> bool:
         ):
             return False  # it may be that part
     return any(
-        _gets(optimizer, where, part, sharding, study)
+        _gets(model, where, part, sharding, study)
         for where in study.project.modules
-        for optimizer in optimizers(where, study)
+        for _, model in _optimizers(where, study)
     )
 
 
-def _gets(
-    optimizer: ast.Call, where: Module, part: ast.expr, sharding: Sharding, study: Study
-) -> bool:
-    """Whether an optimizer gets all parameters of a model or of a part of it."""
-    model = _whole(optimizer)
-    if model is None:
-        return False
+def _gets(model: ast.expr, where: Module, part: ast.expr, sharding: Sharding, study: Study) -> bool:
+    """Whether all parameters of a model are those of what is sharded, or of a part of it."""
     known = fully_sharded.sharded(study)
     values = study.values(model, where)
     if values and all(sharding in known.get(value, ()) for value in values):
