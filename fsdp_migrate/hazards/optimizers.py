@@ -54,7 +54,7 @@ def find_early(study: Study, module: Module) -> Iterator[ast.Call]:
         owners = _owners(optimizer, module, study)
         for call in later:
             led_to = leading.get(call, ())
-            shared = any(_share(o, s, module, study) for o in owners for s in led_to)
+            shared = any(shares(o, s, module, study) for o in owners for s in led_to)
             if shared and not _is_replaced(optimizer, call, module, study):
                 yield optimizer
                 break
@@ -77,7 +77,7 @@ def _owners(optimizer: ast.Call, module: Module, study: Study) -> list[ast.expr]
     return [held.value for held, where in asked if where is module]
 
 
-def _share(model: ast.expr, sharding: Sharding, module: Module, study: Study) -> bool:
+def shares(model: ast.expr, sharding: Sharding, module: Module, study: Study) -> bool:
     """Whether a model surely has parameters in common with what is sharded."""
     if any(keyword.arg in {IGNORED, None} for keyword in sharding.call.keywords):
         return False

@@ -54,6 +54,11 @@ FOUND = {
         "FSDP908",
         "fully_shard(model)\n    for p in model.head.parameters():\n        p.data = p.data + 1",
     ),
+    "a variable of two loops": (
+        "FSDP908",
+        "fully_shard(model)\n    for p in restore(model):\n        print(p)\n"
+        "    for p in model.parameters():\n        p.data = p.data + 1",
+    ),
     "under a condition": (
         "FSDP908",
         "fully_shard(model)\n    if batch.any():\n        model.head.bias.data = torch.ones(4)",
@@ -94,6 +99,10 @@ KEPT = {
         "    model.table = torch.ones(4)"
     ),
     "nothing is allocated": ("fully_shard(model)\n    restore(model)\n    return model(batch)"),
+    "a variable that is bound anew in the loop": (
+        "fully_shard(model)\n    for p in model.parameters():\n        p = restore(p)\n"
+        "        p.data = p.data + 1"
+    ),
     "data of a tensor": "fully_shard(model)\n    batch.data = batch.data + 1",
     "data of a gradient": (
         "fully_shard(model)\n    for p in model.parameters():\n        p.grad.data = p.grad + 1"
