@@ -95,7 +95,7 @@ def _attributes(module: Module) -> Iterator[Found]:
         model = model_of(stored.value, module)
         if model is None:
             continue
-        uses = []
+        uses: list[tuple[ast.expr, ast.expr]] = []
         for call in module.table.calls_by_name.of(ASKING):
             match call.args:
                 case [parameter, ast.Constant(value=name), *_] if name == stored.attr:
