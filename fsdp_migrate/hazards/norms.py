@@ -12,16 +12,15 @@ from fsdp_migrate.analysis.module import Module
 from fsdp_migrate.families.wrapping import fully_sharded
 from fsdp_migrate.fsdp1.references import enclosing_function
 from fsdp_migrate.hazards import everywhere
+from fsdp_migrate.hazards.parameters import model_of
 from fsdp_migrate.planning.context import Study
 from fsdp_migrate.planning.edits import Edit, ReplaceExpression, code
 from fsdp_migrate.syntax.expressions import last_name, names_in
 from fsdp_migrate.syntax.trees import FUNCTIONS
 
 LOCAL = ("to_local", "_local_tensor")  # what this rank holds
-PARAMETERS = frozenset({"parameters", "named_parameters"})
 NORMS = frozenset({"norm", "vector_norm", "get_total_norm", "_foreach_norm"})
 SQUARES = frozenset({"pow", "square"})
-LOOPS = (ast.For, ast.comprehension)
 MEANT = re.compile(r"local|shard|rank", re.IGNORECASE)  # whoever says so wants one rank's
 REDUCES = re.compile(r"reduce|gather|full_tensor|redistribute|from_local|broadcast|sync_dist")
 
@@ -44,7 +43,7 @@ def find_local(study: Study, module: Module) -> Iterator[LocalNorm]:
         gradient = read.value
         if not isinstance(gradient, ast.Attribute) or gradient.attr != "grad":
             continue
-        model = _model(gradient.value, module)
+        model = model_of(gradient.value, module)
         if model is None or not _is_joined(read, module, Seen(), frozenset()):
             continue
         values = study.values(model, module)
@@ -76,19 +75,6 @@ def _whole(read: ast.Attribute, module: Module, study: Study) -> tuple[Edit, ...
     if not everywhere.is_run_by_all(read, module, study, names_in(gradient)):
         return ()
     return (ReplaceExpression(module, replaced, code("{g}.full_tensor()", g=gradient)),)
-
-
-def _model(parameter: ast.expr, module: Module) -> ast.expr | None:
-    """The model whose parameters a loop goes through."""
-    if not isinstance(parameter, ast.Name):
-        return None
-    scope = module.table.scope_of(parameter).lookup(parameter.id)
-    bindings = scope.bindings[parameter.id] if scope is not None else []
-    asked = [b.value for b in bindings if isinstance(b.node, LOOPS)]
-    match asked:
-        case [ast.Call(func=ast.Attribute(value=model, attr=name))] if name in PARAMETERS:
-            return model if len(bindings) == 1 else None
-    return None
 
 
 class Seen(NamedTuple):

@@ -28,12 +28,12 @@ from fsdp_migrate.hazards.order import (
     names_that_shard,
     surely_precedes,
 )
+from fsdp_migrate.hazards.parameters import IGNORED
 from fsdp_migrate.planning.context import Study
 from fsdp_migrate.planning.edits import Edit, MoveStatement
 from fsdp_migrate.syntax.expressions import given_arguments, last_name, names_in
 from fsdp_migrate.syntax.trees import position, walk
 
-IGNORED = "ignored_params"
 RESHARDING = "reshard_after_forward"
 GROUPS, ADDING = "param_groups", "add_param_group"
 PREPARING = frozenset({"prepare", "prepare_optimizer", "setup", "setup_optimizers"})
@@ -58,7 +58,7 @@ def find_early(study: Study, module: Module) -> Iterator[tuple[ast.Call, tuple[E
         shared = [
             call
             for call in later
-            if any(_share(o, s, module, study) for o in owners for s in leading.get(call, ()))
+            if any(shares(o, s, module, study) for o in owners for s in leading.get(call, ()))
         ]
         if any(not _is_replaced(optimizer, call, module, study) for call in shared):
             yield optimizer, _moved(optimizer, later, module, study)
@@ -101,7 +101,7 @@ def _owners(optimizer: ast.Call, module: Module, study: Study) -> list[ast.expr]
     return [held.value for held, where in asked if where is module]
 
 
-def _share(model: ast.expr, sharding: Sharding, module: Module, study: Study) -> bool:
+def shares(model: ast.expr, sharding: Sharding, module: Module, study: Study) -> bool:
     """Whether a model surely has parameters in common with what is sharded."""
     if any(keyword.arg in {IGNORED, None} for keyword in sharding.call.keywords):
         return False

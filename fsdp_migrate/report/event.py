@@ -69,7 +69,7 @@ class Event(_Placed):
     held: bool = False
     ignored: bool = False  # it stays, or is not reported, because the user says so
     end_line: int = 0  # of an expression; elsewhere the line itself
-    end_column: int = 0  # behind its last character
+    end_column: int = 0  # of a hazard, behind its last character
     guarded: bool = False  # left, and a guard stops the program there
     models: tuple[str, ...] = ()  # of a guarded site: where its models are made
     cell: int = 0  # of a notebook, from 1; then ``line`` is the cell's
@@ -90,7 +90,6 @@ class Remark(_Placed):
     source: str
     width: int
     listed: bool = False  # a marker of a site that is reported anyway
-    end_line: int = 0  # of a marker
     target: int = 0  # the line of code that a marker speaks of, where there is one
     cell: int = 0  # of a notebook, from 1; then ``line`` is the cell's
     file_line: int = 0
@@ -98,8 +97,8 @@ class Remark(_Placed):
     is_note: bool = False  # a hazard that there may be
     is_mended: bool = False  # a hazard that this run has put right
     edits: tuple[Edit, ...] = ()  # what ``rewrite --hazards`` does to its file
-    end_line: int = 0  # of a hazard
-    end_column: int = 0  # behind its last character
+    end_line: int = 0  # of a marker, or a hazard
+    end_column: int = 0  # of a hazard, behind its last character
 
 
 @dataclass(frozen=True)
