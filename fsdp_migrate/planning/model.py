@@ -137,6 +137,9 @@ class Constructor:
                 spelled = ast.unparse(keyword.value)
                 result.problem = f"its keyword arguments come from **{spelled}"
                 result.is_open = True
+            elif name == keyword.arg and name in result.arguments:
+                result.problem, result.is_wrong = f"{name} is given twice", True
+                return result
             elif name not in fsdp1.CONSTRUCTOR_ARGUMENTS or (
                 name != keyword.arg and name in result.arguments
             ):
