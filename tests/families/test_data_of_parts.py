@@ -63,8 +63,8 @@ def test_what_a_test_has_told_to_be_plain_is_no_part(either: str) -> None:
         "def train(net, plain, flag):\n    sharded = FSDP(net)\n"
         f"    model = {either}\n"
         "    if isinstance(model, FSDP):\n        model.clip_grad_norm_(1.0)\n"
-        "    else:\n        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)\n"
+        "    else:\n        torch.nn.utils.clip_grad_norm_(model.parameters(), 2.0)\n"
     )
     _, files = migrate({"train.py": source})
     plain = files["train.py"].rpartition("    else:\n")[2]
-    assert plain == "        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)\n"
+    assert plain == "        torch.nn.utils.clip_grad_norm_(model.parameters(), 2.0)\n"

@@ -107,6 +107,13 @@ def build():
     return FSDP(Net())
 """
 REVIEWED = {
+    "8 bits": """\
+config = BitsAndBytesConfig(load_in_8bit=True, load_in_4bit=False)
+
+
+def build(net):
+    return FSDP(net)
+""",
     "a subclass under a condition": SUBCLASS
     + """\
 def linear(n, four):
@@ -240,8 +247,8 @@ def find(model, bits):
 def build(net):
     return FSDP(net)
 """,
-    "8 bits": """\
-config = BitsAndBytesConfig(load_in_8bit=True, load_in_4bit=False)
+    "8 bits that are off": """\
+config = BitsAndBytesConfig(load_in_8bit=False, load_in_4bit=False)
 
 
 def build(net):
