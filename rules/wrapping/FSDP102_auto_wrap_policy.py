@@ -36,7 +36,8 @@ def _argument(site: Site, study: Study) -> Decision:
         use = policy_loops.express_policy(value, plan, study)
     except policies.Unreadable as problem:
         wrong = isinstance(problem, policies.NoPolicy)
-        help = "write the loop over the modules by hand"
+        by_hand = "write the loop over the modules by hand"
+        help = "give it a policy that FSDP1 takes, and run again" if wrong else by_hand
         return study.left(site, RULE.code, str(problem), help, final=wrong)
     plan.setup.extend(use.setup)
     plan.targets, plan.walk, plan.walk_may_be_none = use.targets, use.walk, use.may_be_none
