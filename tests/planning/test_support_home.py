@@ -986,7 +986,7 @@ def test_what_shares_no_class_is_not_held_back_with_what_does() -> None:
     shared = f"from pkg.a import model\n{USER.replace('whole', 'other')}"
     result, _ = migrate({**tree, "lib/__init__.py": "", "lib/b.py": shared})
     outcomes = {d.site.module.path.name: d.outcome for d in result.decisions}
-    assert outcomes == {"a.py": Outcome.LEFT, "b.py": Outcome.REVIEW}  # for models of its users
+    assert outcomes == {"a.py": Outcome.LEFT, "b.py": Outcome.REWRITTEN}
 
 
 LIBRARY = "libs/common/tool.py"

@@ -340,7 +340,8 @@ def test_whatever_a_rule_rewrites_can_be_ignored(rule: LoadedRule, example: Exam
     ]
     assert found
     assert all(d.message == "stays on purpose: on purpose" for d in found)
-    assert beginning(shown, files[path]) in after[path]
+    if str(shown.site.construct) != "absent name":  # what stands there is a site of its own
+        assert beginning(shown, files[path]) in after[path]
     assert not migrate(after)[0].changes
 
 
