@@ -269,6 +269,18 @@ class ShardPlan:
         parts = (self.targets, self.walk, self.before, self.after, self.finish)
         return not (any(parts) or self.batch_norm or self.is_bare)
 
+    def unless_batch_norm(self, layer: str) -> Code:
+        """The test for a layer that is no BatchNorm with a unit of its own.
+
+        Without a wrapping policy FSDP1 had one unit, and BatchNorm was as the rest of it.
+        """
+        norm = self.name("torch.nn.modules.batchnorm", "_BatchNorm")
+        test = code("not isinstance({l}, {n})", l=layer, n=norm)
+        policy = self.walk if self.walk_may_be_none else None
+        if self.targets is not None:
+            policy = self.targets.unless_none
+        return test if policy is None else code("({p} is None or {t})", p=policy, t=test)
+
     @property
     def is_in_place(self) -> bool:
         """Whether the constructor's statement gives its result the name that is sharded."""

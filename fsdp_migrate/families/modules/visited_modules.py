@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+from collections.abc import Iterator
 
 from fsdp_migrate.analysis.module import Module
 from fsdp_migrate.analysis.values import Function, Value
@@ -58,7 +59,7 @@ def visited_model(
                     return node
         if definition.kind is not Kind.ELEMENT or definition.value is None:
             continue
-        for part in ast.walk(definition.value):
+        for part in _walked(definition.value, module):
             method = part.func if isinstance(part, ast.Call) else None
             if not isinstance(method, ast.Attribute) or method.attr not in VISITS | CHILDREN:
                 continue
@@ -67,6 +68,15 @@ def visited_model(
             if model is not None:
                 return model
     return None
+
+
+def _walked(iterated: ast.expr, module: Module) -> Iterator[ast.AST]:
+    """The parts of what a loop goes over, or of the list that its name stands for."""
+    yield from ast.walk(iterated)
+    for definition in definitions(iterated, module) if isinstance(iterated, ast.Name) else ():
+        match definition.value:
+            case ast.Call(func=ast.Name(id="list")) if definition.kind is Kind.ASSIGN:
+                yield from ast.walk(definition.value)
 
 
 def model_in(node: ast.expr, study: Study, module: Module) -> ast.expr | None:

@@ -274,8 +274,7 @@ def cast_buffers(plan: ShardPlan, study: Study) -> bool:
         plan.asks_ignored = True
         asked.append(code("{l} not in {i}", l=layer, i=plan.fresh("ignored")))
     if plan.batch_norm:
-        norm = plan.name("torch.nn.modules.batchnorm", "_BatchNorm")
-        asked.append(code("not isinstance({l}, {n})", l=layer, n=norm))
+        asked.append(plan.unless_batch_norm(layer))
     test = join(" and ", asked)
     loop = code(template, l=layer, m=plan.model, b=name, t=test, d=dtype)
     if condition is not None:
