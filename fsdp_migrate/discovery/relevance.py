@@ -73,6 +73,7 @@ RELEVANT_USES = tuple(
             rb"load_sharded_optimizer_state_dict",
             rb"CheckpointImpl\.REENTRANT\b",
             rb"use_reentrant *= *True\b",
+            rb"autograd\.backward\(",  # in a checkpoint of the project's own
             rb"type\((?<!\wtype\()\w+\)(?:\.__name__)? *(?:is|==|!=|in|not)\b",
             rb"\.__class__\b",
             rb"\bis(?:instance|subclass)\([^,()]*(?:\([^()]*\))?,\s*\(?(?:\w+\.)*[A-Z](?!ensor\b)\w*[a-z]",

@@ -37,6 +37,12 @@ from fsdp_migrate.planning.outcome import Outcome
 from fsdp_migrate.planning.target import OLDEST
 
 POLICIES = frozenset(map(Construct.parse, fsdp1.POLICIES)) - wrap_contexts.CONSTRUCTS
+# The same as types, and asked for: what hands policies on at run time makes them as FSDP1 did.
+POLICY_TYPES = frozenset(
+    Construct(kind, policy.name)
+    for policy in POLICIES
+    for kind in (ConstructKind.ANNOTATION, ConstructKind.ISINSTANCE)
+)
 
 
 def decide(study: Study) -> list[Decision]:
@@ -141,7 +147,8 @@ def _decide(study: Study) -> list[Decision]:
     claimed = {d.site.reference for d in decisions}
     # In the run-time form nobody knows which policies serve whom: all of them are kept and said so.
     foreign = set() if study.run_time else study.cache(policy_uses.serving_others)
-    any_policy = foreign is None or _shards_at_run_time(study)
+    at_run_time = _shards_at_run_time(study)
+    any_policy = foreign is None or at_run_time
     foreign = foreign or set()
     later = [
         s
@@ -153,6 +160,7 @@ def _decide(study: Study) -> list[Decision]:
             and (any_policy or foreign & {s.node, policies.import_of(s.node, s.module)})
             and s.node not in study.conversions
         )
+        and not (at_run_time and s.construct in POLICY_TYPES)
     ]
     later.sort(key=_rank)
     for site in progress.through("deciding", later, _places(later)):

@@ -75,3 +75,53 @@ def test_it_is_marked(body: str, program: str) -> None:
 )
 def test_it_is_not(body: str, program: str) -> None:
     assert reviews(body, program) == []
+
+
+OWN = """\
+import torch
+
+
+class Checkpoint(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, run, *args):
+        ctx.run = run
+        ctx.save_for_backward(*args)
+        with torch.no_grad():
+            return run(*args)
+
+    @staticmethod
+    def backward(ctx, *grads):
+        inputs = [a.detach().requires_grad_() for a in ctx.saved_tensors]
+        with torch.enable_grad():
+            outputs = ctx.run(*inputs)
+        torch.autograd.backward(outputs, grads)
+        return (None, *(a.grad for a in inputs))
+"""
+USER = HEAD.replace("BODY", "Checkpoint.apply(self.block, x)")
+
+
+@pytest.mark.parametrize(
+    ("own", "outcomes"),
+    [
+        (OWN, [Outcome.REVIEW]),
+        (OWN.replace("torch.autograd.backward(outputs, grads)", "outputs.backward(*grads)"), None),
+        (OWN.replace("ctx.run(", "torch.relu("), []),
+        (OWN.replace("torch.autograd.Function", "object"), []),
+        (OWN.replace("def backward", "def again"), []),
+        (OWN.replace("torch.autograd.backward(outputs, grads)", "print(outputs)"), []),
+        (OWN.replace("with torch.enable_grad():", "if True:"), []),
+    ],
+)
+@pytest.mark.parametrize("beside", [True, False])
+def test_a_checkpoint_of_the_projects_own(
+    own: str, outcomes: list[Outcome] | None, *, beside: bool
+) -> None:
+    program = f"{USER}{ONCE}"
+    files = {"a.py": f"from own import Checkpoint\n{program}", "own.py": own}
+    if not beside:
+        files = {"a.py": own + program}
+    elif outcomes is None:
+        return  # no text tells that the file matters
+    result, _ = migrate(files)
+    found = [d for d in result.decisions if str(d.site.construct).startswith("reentrant")]
+    assert [d.outcome for d in found] == (outcomes if outcomes is not None else [Outcome.REVIEW])
