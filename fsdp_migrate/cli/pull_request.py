@@ -96,14 +96,14 @@ def _unwritable(path: Path, error: OSError) -> InputError:
 
 def _commands(run: Run) -> list[str]:
     """How the change can be verified: the project's own entry, else the scripts that it is in."""
-    revision = _revision(run.config.root)
+    commit = revision(run.config.root)
     table = config.verify_table(run.config.root)
     if "model" in table and "shard" in table:
         programs = [""]
     else:
         programs = [f" {shlex.quote(run.found.display(path))}" for path in _scripts(run)]
         programs = programs or [" SCRIPT"]
-    before = revision or "OLD_TREE"
+    before = commit or "OLD_TREE"
     return [f"fsdp-migrate verify{program} --before {before}" for program in programs]
 
 
@@ -118,7 +118,7 @@ def _scripts(run: Run) -> list[Path]:
     return (changed or scripts)[:MOST_SCRIPTS]
 
 
-def _revision(root: Path) -> str:
+def revision(root: Path) -> str:
     """The commit that the change was made on; empty where nobody knows."""
     from fsdp_migrate import git
 
@@ -127,5 +127,5 @@ def _revision(root: Path) -> str:
         answer = git.ask(top, "rev-parse", "--short", "HEAD") if top is not None else b""
     except git.GitError:
         return ""
-    revision = answer.decode("ascii", "replace").strip()
-    return revision if re.fullmatch(r"[0-9a-f]{4,64}", revision) else ""
+    commit = answer.decode("ascii", "replace").strip()
+    return commit if re.fullmatch(r"[0-9a-f]{4,64}", commit) else ""

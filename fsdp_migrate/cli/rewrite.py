@@ -247,20 +247,34 @@ def show_run(run: Run, *, verbose: bool) -> None:
 
 def _verifying(run: Run) -> str:
     """The command that trains before and after, with the program if there is only one to think
-    of."""
+    of, of the tree as it was committed."""
     stays = all(d.outcome is Outcome.LEFT for d in run.result.decisions)
     only_mended = stays and any(hazard.is_mended for hazard in run.result.hazards)
     if only_mended or not any(path.suffix == ".py" for path in run.result.changes):
         return "git diff"
+    from fsdp_migrate.cli import pull_request
+
+    before = " --before HEAD" if pull_request.revision(run.config.root) else ""
     if config.verify_table(run.config.root):
-        return "fsdp-migrate verify"
+        return f"fsdp-migrate verify{before}"
     changed = [path for path in run.changed if path.suffix == ".py"]
     every = [*run.found.candidates, *run.found.others]
     for paths, runs in ((changed, PROGRAM), (changed, SCRIPT), (every, PROGRAM)):
         programs = [path for path in paths if runs.search(run.before.get(path, b""))]
         if len(programs) == 1:
-            return f"fsdp-migrate verify {shlex.quote(run.found.display(programs[0]))}"
+            program = _program(Path(run.found.display(programs[0])))
+            return f"fsdp-migrate verify {shlex.quote(program)}{before}"
     return "fsdp-migrate verify --help"
+
+
+def _program(shown: Path) -> str:
+    """What `verify` starts: a package by its name, whose relative imports need one."""
+    packages = list(shown.parents)[:-1]
+    if shown.name != "__main__.py" or shown.is_absolute() or not packages:
+        return str(shown)
+    if not all((package / "__init__.py").is_file() for package in packages):
+        return str(shown)
+    return f"module:{'.'.join(shown.parent.parts)}"
 
 
 def undo_command(run: Run) -> str:

@@ -171,7 +171,7 @@ def _rewrite_copy(tree: Path, copy: Path, trust_rules: bool) -> int:
     if not run.result.changes:
         raise project_paths.PathProblem(
             f"{shown_path(str(tree))}: nothing to rewrite, so there is nothing to compare; give "
-            "--after or --before"
+            "--before HEAD where it was rewritten since the last commit, else --before or --after"
         )
     write.write(copy, run.result.changes, state=copy.with_name(f"{copy.name}.journal"))
     left = sum(d.outcome.value == "left" for d in run.result.decisions)

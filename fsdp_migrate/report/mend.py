@@ -24,7 +24,7 @@ def of(found: Event | Remark, total: Summary) -> dict[str, object]:
         "written": _written(found, total) if isinstance(found, Event) else [],
         "example": _example(found.code, total),
         "checks": list(total.checks.get(found.code, ())),
-        "verify": "fsdp-migrate verify SCRIPT -o verdict.json",
+        "verify": "fsdp-migrate verify SCRIPT --before HEAD -o verdict.json",
     }
 
 
@@ -34,10 +34,19 @@ def _written(event: Event, total: Summary) -> list[dict[str, object]]:
     if event.outcome is not Outcome.REVIEW or event.cell or event.path not in total.contents:
         return []
     first, last = event.line, event.end_line or event.line
+    every = list(edits.edits(*total.contents[event.path]))
+    hit = [n for n, each in enumerate(every) if each.line <= last and first <= each.end_line]
+    if not hit:
+        return []
+    # A change may be told in pieces, one of which is only what goes: those beside it belong to it.
+    start, stop = hit[0], hit[-1]
+    while start and every[start - 1].end_line + 1 >= every[start].line:
+        start -= 1
+    while stop + 1 < len(every) and every[stop].end_line + 1 >= every[stop + 1].line:
+        stop += 1
     return [
         {"line": each.line, "end_line": each.end_line, "text": each.text}
-        for each in edits.edits(*total.contents[event.path])
-        if each.line <= last and first <= each.end_line
+        for each in every[start : stop + 1]
     ]
 
 

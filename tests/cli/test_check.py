@@ -128,6 +128,73 @@ def test_what_is_next_is_the_script_that_trains_not_what_it_imports(
     assert "Next: fsdp-migrate verify train.py\n" in run("rewrite", ".").out
 
 
+SAVES_ON_ONE_RANK = f"""{HEAD}
+from torch.distributed.fsdp import FullStateDictConfig, StateDictType
+
+
+class Trainer:
+    def __init__(self, net, rank):
+        self.rank = rank
+        self.model = FSDP(net)
+
+    def step(self):
+        if self.rank == 0:
+            self.save()
+
+    def save(self):
+        if self.rank == 0:
+            # Configure state dict collection (gather on rank 0, offload to CPU)
+            policy = FullStateDictConfig(
+                offload_to_cpu=True,
+                rank0_only=True
+            )
+
+            # Collect full state dict
+            with FSDP.state_dict_type(
+                self.model,
+                StateDictType.FULL_STATE_DICT,
+                policy
+            ):
+                state = self.model.state_dict()
+            torch.save(state, "a.pt")
+"""
+
+
+def test_what_is_written_has_more_than_what_goes(here: Path, run: Command) -> None:
+    """The statement that stands below a comment is told of in two pieces."""
+    (here / "train.py").write_text(SAVES_ON_ONE_RANK)
+    sites = json.loads(run("check", "--format", "json").out)["sites"]
+    [site] = [s for s in sites if s["code"] == "FSDP302" and s["outcome"] == "review"]
+    assert "get_model_state_dict(" in "".join(w["text"] for w in site["mend"]["written"])
+
+
+def committed() -> None:
+    subprocess.run(["git", "init", "-q"], check=True)
+    subprocess.run(["git", "add", "."], check=True)
+    names = ["-c", "user.name=a", "-c", "user.email=a@b.c"]
+    subprocess.run(["git", *names, "commit", "-qm", "x"], check=True)
+
+
+def test_what_is_next_compares_with_the_original(here: Path, run: Command) -> None:
+    """Without a revision there is nothing to compare: the tree is rewritten."""
+    (here / "train.py").write_text(
+        f"{HEAD}\nmodel = FSDP(net)\nfor batch in loader: model(batch)\n"
+    )
+    committed()
+    assert "Next: fsdp-migrate verify train.py --before HEAD\n" in run("rewrite", ".").out
+    assert "give --before HEAD where it was rewritten" in run("verify", "train.py").err
+
+
+def test_what_is_next_starts_a_package_by_its_name(here: Path, run: Command) -> None:
+    """A relative import does not work in a file that is started by its path."""
+    (here / "lens").mkdir()
+    (here / "lens/__init__.py").touch()
+    (here / "lens/__main__.py").write_text(
+        f"from . import a\n{HEAD}\nif __name__ == '__main__':\n    model = FSDP(net)\n"
+    )
+    assert "Next: fsdp-migrate verify module:lens\n" in run("rewrite", ".").out
+
+
 def test_partial_is_shown_before_it_is_done(here: Path, run: Command) -> None:
     (here / "a.py").write_text(GUARDED)
     assert "Held back" not in run("check", "--partial").out

@@ -213,6 +213,6 @@ def test_the_same_project_in_json_has_no_new_keys(here: Path, run: Command) -> N
     told = json.loads(run("check", ".", "--format", "json", "--exit-zero").out)
     assert set(told) == {
         *("schema", "sites", "files", "markers", "unused_ignores", "hazards", "not_followed"),
-        *("held_back", "changes"),
+        *("held_back", "changes", "requirements"),
         *("summary", "problems", "notes"),
     }
