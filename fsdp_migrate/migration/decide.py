@@ -8,7 +8,7 @@ save wrongly on a migrated model, the whole migration is held back.
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
 
 from fsdp_migrate.discovery import progress
@@ -155,8 +155,9 @@ def _decide(study: Study) -> list[Decision]:
         )
     ]
     later.sort(key=_rank)
+    written = carried(e for d in decisions if d.outcome is not Outcome.LEFT for e in d.edits)
     for site in progress.through("deciding", later, _places(later)):
-        if not constructors.is_inside(site, study):
+        if not constructors.is_inside(site, study) or _is_written_again(site, written):
             decisions.append(ask(site, study))
     for module in study.project.modules:
         for site in finding.running(
@@ -171,6 +172,13 @@ def _decide(study: Study) -> list[Decision]:
     decisions = hold_back(decisions)
     decisions += _older(decisions, study)
     return sorted(going_along.settle(decisions, study), key=order)
+
+
+def _is_written_again(site: Site, written: Collection[ast.AST]) -> bool:
+    """Whether an argument that is written down again has a name of FSDP1's class in it that no rule
+    of arguments knows: ``device_id=FSDP.device``."""
+    around = (site.node, *site.module.table.ancestors(site.node))
+    return site.construct.owner == fsdp1.FSDP and not written.isdisjoint(around)
 
 
 def _places(sites: Sequence[Site]) -> list[str]:

@@ -71,10 +71,25 @@ from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
         "    optimizer.load_state_dict(state)\n    del state\n    state = len(saved)\n"
         "    state = FSDP.scatter_full_optim_state_dict(saved, model)\n"
         "    optimizer.load_state_dict(state)\n    del state\n    return model\n",
+        # A member that FSDP1's class has not, in an argument that is written down again.
+        "def build(net):\n    return FSDP(net, device_id=FSDP.device('cpu'))\n",
+        # A name that nothing binds, and that what is written imports.
+        "def build(net):\n    return FSDP(net)\n\n\n"
+        "def shard(net, skipped):\n    return fully_shard(net, ignore=skipped)\n",
+        # A function that takes the name of an import, whose other uses go.
+        "from torch.distributed.fsdp import StateDictType\n\n\n"
+        "def save(model):\n"
+        "    with FSDP.state_dict_type(model, StateDictType.FULL_STATE_DICT):\n"
+        "        return model.state_dict()\n\n\n"
+        "def StateDictType(net):\n    return save(FSDP(net))\n",
+        # An object of FSDP1's where accelerate's plugin takes none.
+        "from accelerate import FullyShardedDataParallelPlugin\n"
+        "from torch.distributed.fsdp.wrap import size_based_auto_wrap_policy\n\n"
+        "FullyShardedDataParallelPlugin(min_num_params=size_based_auto_wrap_policy)\n",
     ],
     ids=[
         *("a handle", "an enum", "two in a row", "support", "no constructor", "one of two left"),
-        *("names beside it", "deleted"),
+        *("names beside it", "deleted", "an absent member", "lent", "taken", "a plugin"),
     ],
 )
 def test_what_it_found(text: str) -> None:
