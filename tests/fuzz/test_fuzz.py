@@ -86,10 +86,26 @@ from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
         "from accelerate import FullyShardedDataParallelPlugin\n"
         "from torch.distributed.fsdp.wrap import size_based_auto_wrap_policy\n\n"
         "FullyShardedDataParallelPlugin(min_num_params=size_based_auto_wrap_policy)\n",
+        # A choice between FSDP1's class and itself.
+        "def build(net, flag):\n"
+        "    return (FSDP if flag else FSDP)(net.cuda(), process_group=group)\n",
+        # What took FSDP1's place, for the next run on a model that is left.
+        "from layers import Block\n\n\ndef step(model, batch):\n"
+        "    model.tower.requires_grad_(False)\n"
+        "    model = FSDP(model, ignored_modules=[model.tower])\n"
+        "    model(batch).sum().backward()\n    return model.clip_grad_norm_(1.0)\n\n\n"
+        "model = FSDP(model, auto_wrap_policy=[Block])\n",
+        # A branch for FSDP1's models, in which one is made.
+        "from torch.distributed.fsdp import FSDPModule\n\n\ndef version(model):\n"
+        "    if isinstance(model, FSDP):\n        def whole(net):\n"
+        "            return FSDP(net)\n        return 1\n"
+        "    elif isinstance(model, FSDPModule):\n        return 2\n    return 0\n\n\n"
+        "def build(net):\n    model = FSDP(net)\n    version(model)\n    return model\n",
     ],
     ids=[
         *("a handle", "an enum", "two in a row", "support", "no constructor", "one of two left"),
         *("names beside it", "deleted", "an absent member", "lent", "taken", "a plugin"),
+        *("a choice of one", "held by another", "made in its branch"),
     ],
 )
 def test_what_it_found(text: str) -> None:
