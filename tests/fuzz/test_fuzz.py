@@ -101,12 +101,35 @@ from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
         "            return FSDP(net)\n        return 1\n"
         "    elif isinstance(model, FSDPModule):\n        return 2\n    return 0\n\n\n"
         "def build(net):\n    model = FSDP(net)\n    version(model)\n    return model\n",
+        # Functions that ask for a name in front of what binds it, and stop there.
+        "def build(net, wide):\n    if torch.__version__ < '1.13':\n        model = FSDP(net)\n"
+        "    elif wide:\n        return model.state_dict()\n        model = FSDP(net)\n"
+        "    else:\n        model = FSDP(net.half())\n    return model\n",
+        "def mean(net, loss):\n    print(model)\n    model = FSDP(net)\n"
+        "    torch.distributed.all_reduce(loss, group=model.process_group)\n    return loss\n",
     ],
     ids=[
         *("a handle", "an enum", "two in a row", "support", "no constructor", "one of two left"),
         *("names beside it", "deleted", "an absent member", "lent", "taken", "a plugin"),
         *("a choice of one", "held by another", "made in its branch"),
+        *("asked for in its branch", "asked for first"),
     ],
 )
 def test_what_it_found(text: str) -> None:
     assert not list(judging.faults(f"import functools\n\nimport torch\n{BESIDE}{text}"))
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "kind"),
+    [
+        ("x = 1\n\n\ndef f():\n    print(x)\n", "def f():\n    print(x)\n", judging.UNBOUND),
+        (
+            "def f(a):\n    x = a\n    print(x)\n",
+            "def f(a):\n    x = a\n    print(a)\n",
+            judging.UNUSED,
+        ),
+    ],
+)
+def test_the_judge_still_sees(before: str, after: str, kind: str) -> None:
+    said = list(judging.names({"program.py": before}, {"program.py": after}))
+    assert [each for each, _ in said] == [kind]
