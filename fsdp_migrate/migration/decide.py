@@ -8,7 +8,8 @@ save wrongly on a migrated model, the whole migration is held back.
 from __future__ import annotations
 
 import ast
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Iterator, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import replace
 
 from fsdp_migrate.discovery import progress
@@ -174,7 +175,7 @@ def _decide(study: Study) -> list[Decision]:
     return sorted(going_along.settle(decisions, study), key=order)
 
 
-def _is_written_again(site: Site, written: Collection[ast.AST]) -> bool:
+def _is_written_again(site: Site, written: AbstractSet[ast.AST]) -> bool:
     """Whether an argument that is written down again has a name of FSDP1's class in it that no rule
     of arguments knows: ``device_id=FSDP.device``."""
     around = (site.node, *site.module.table.ancestors(site.node))

@@ -19,15 +19,14 @@ def is_bound_anew(name: str, statement: ast.stmt, module: Module, study: Study) 
     waiting = False  # a function that asks for the name when it is called
     for other in block[block.index(statement) + 1 :]:
         value = _bound_to(name, other)
-        only_defines = _only_defines(other)
-        if waiting and not only_defines:
+        if waiting and not _only_defines(other):
             return False
         if value is not None:
             return not any(has_word(name, part) for part in value)
         if asked_early and _may_come_back(other, module):
             return False
         if has_word(name, other):
-            if not only_defines or any(has_word(name, part) for part in _header(other)):
+            if not _only_defines(other) or any(has_word(name, part) for part in _header(other)):
                 return False
             waiting = True
     return False
