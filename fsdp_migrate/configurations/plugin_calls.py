@@ -80,12 +80,12 @@ class PluginCall:
         yield self.call
         yield from self.owned.values()
 
-    def mentions(self, *names: str) -> bool:
-        """Whether one of FSDP1's names stands in it."""
-        return any(
+    def mentions(self, argument: str, *names: str) -> bool:
+        """Whether one of FSDP1's names stands in an argument."""
+        given = self.given(argument)
+        return given is not None and any(
             (fsdp1.canonical(q) or "").partition(".")[0] in names
-            for part in self.parts()
-            for node in ast.walk(part)
+            for node in ast.walk(given)
             if isinstance(node, ast.Name | ast.Attribute)
             for q in self.study.external(node, self.module)
         )

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import replace
 
 from fsdp_migrate.discovery import progress
@@ -163,8 +164,9 @@ def _decide(study: Study) -> list[Decision]:
         and not (at_run_time and s.construct in POLICY_TYPES)
     ]
     later.sort(key=_rank)
+    written = carried(e for d in decisions if d.outcome is not Outcome.LEFT for e in d.edits)
     for site in progress.through("deciding", later, _places(later)):
-        if not constructors.is_inside(site, study):
+        if not constructors.is_inside(site, study) or _is_written_again(site, written):
             decisions.append(ask(site, study))
     for module in study.project.modules:
         for site in finding.running(
@@ -179,6 +181,13 @@ def _decide(study: Study) -> list[Decision]:
     decisions = hold_back(decisions)
     decisions += _older(decisions, study)
     return sorted(going_along.settle(decisions, study), key=order)
+
+
+def _is_written_again(site: Site, written: AbstractSet[ast.AST]) -> bool:
+    """Whether an argument that is written down again has a name of FSDP1's class in it that no rule
+    of arguments knows: ``device_id=FSDP.device``."""
+    around = (site.node, *site.module.table.ancestors(site.node))
+    return site.construct.owner == fsdp1.FSDP and not written.isdisjoint(around)
 
 
 def _places(sites: Sequence[Site]) -> list[str]:

@@ -12,6 +12,7 @@ from fsdp_migrate.discovery import progress
 from fsdp_migrate.families.subclasses import forwarding_subclasses
 from fsdp_migrate.families.wrapping import (
     chosen_classes,
+    fully_sharded,
     keyword_dictionaries,
     known_contexts,
     returned_dictionaries,
@@ -200,7 +201,10 @@ def _references(study: Study) -> tuple[list[Site], set[ast.AST]]:
 
 
 def _builds_models(branch: branches.Branch, study: Study) -> bool:
-    return not branches.builds(branch).isdisjoint(study.constructors)
+    """Whether models are made in the code that goes, of FSDP1 or by now of FSDP2."""
+    inside = branches.builds(branch)
+    sharded = (sharding.call for sharding in fully_sharded.shardings(study))
+    return not inside.isdisjoint(study.constructors) or any(call in inside for call in sharded)
 
 
 def is_unsure(site: Site, study: Study) -> bool:

@@ -65,6 +65,8 @@ def unsettled(
             continue
         if decision.site.receiver is not None and not study.constructors:
             continue  # a method of what may be any object, once no model is FSDP1's
+        if decision.held and decision.site.construct.name.startswith("torch."):
+            continue  # what took FSDP1's place, on what may be another model that is left
         if _stays(decision):
             remaining[path] -= 1
             if remaining[path] < 0:

@@ -51,7 +51,7 @@ def defect(module: Module, new: Module, target: Version) -> str:
         return f"{UNSURE}: {early.name} (line {early.line})"
     wrong = Counter(mismatches(table, target))
     if wrong:
-        wrong -= Counter(mismatches(module.table, target))
+        wrong -= Counter(mismatches(module.table, target, lent=table))
     return f"the result has a call that does not fit: {next(iter(wrong))}" if wrong else ""
 
 
@@ -176,9 +176,9 @@ def _with_else(table: NameTable) -> set[str]:
     return {condition_text(node.test) for node in chains if node.orelse}
 
 
-def mismatches(table: NameTable, target: Version) -> list[str]:
+def mismatches(table: NameTable, target: Version, lent: NameTable | None = None) -> list[str]:
     """Calls of torch's functions, FSDP2's methods and our support functions that their signatures
-    do not allow."""
+    do not allow. A name that nothing binds here is what the imports of ``lent`` make of it."""
     offered = signatures.load()
     found: list[str] = []
     named = offered.last_names | offered.by_attribute.keys()
@@ -187,6 +187,10 @@ def mismatches(table: NameTable, target: Version) -> list[str]:
         if last_part(call.func) not in named:
             continue
         known = [n for n in table.qualify(call.func) if n in offered.functions]
+        if lent is not None and isinstance(call.func, ast.Name) and not known:
+            bound = table.within[call.func].lookup(call.func.id) is not None
+            known = [] if bound else [b.qualified for b in lent.imports if b.name == call.func.id]
+            known = [n for n in known if n in offered.functions]
         if not known and isinstance(call.func, ast.Attribute) and not table.qualify(call.func):
             method = offered.by_attribute.get(call.func.attr)
             known = [method] if method is not None else []

@@ -53,6 +53,11 @@ INPUTS = (
     "masks and rotary tables among it"
 )
 OUTPUTS = "version 2 also casts what each unit returns, a loss among it"
+OBJECTS = {  # what version 2 takes no longer, by argument
+    "cpu_offload": ("CPUOffload",),
+    "mixed_precision_policy": ("MixedPrecision",),
+    "auto_wrap_policy": tuple(fsdp1.POLICIES),
+}
 CHANGED = ("sharding_strategy", "auto_wrap_policy", "mixed_precision_policy", "cpu_offload")
 
 
@@ -69,7 +74,7 @@ def _is_version_1s(plugin: PluginCall) -> bool:
     settings = plugin.settings()
     if not accelerate_plugin.is_version_2(settings):
         return True
-    taken = plugin.mentions("CPUOffload", "MixedPrecision", *fsdp1.POLICIES)
+    taken = any(plugin.mentions(argument, *names) for argument, names in OBJECTS.items())
     return taken or bool(accelerate_plugin.migrate(settings))
 
 

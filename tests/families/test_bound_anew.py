@@ -27,6 +27,7 @@ GONE = {
     + '\n\nclass ShardingStrategy:\n    FULL = "full"\n\n\nprint(ShardingStrategy.FULL)\n',
     "an assignment": IMPORT + "\nShardingStrategy = str\nprint(ShardingStrategy)\n",
     "another import": IMPORT + "from lib import ShardingStrategy\n\nprint(ShardingStrategy)\n",
+    "behind a function that asks for it later": PRIVATE + USE + OWN,
     "beside another name": PRIVATE.replace("import _get", "import other, _get") + OWN + USE,
 }
 
@@ -46,7 +47,13 @@ def test_an_import_goes_whose_name_is_bound_anew(kind: str) -> None:
 EARLY = "from states import _get_module_fsdp_state\n\nprint(_get_module_fsdp_state)\n"
 STAYS = {
     "used before": PRIVATE + "\nfound = _get_module_fsdp_state\n" + OWN + USE,
-    "used by a function before": PRIVATE + USE + OWN,
+    "called before": PRIVATE + USE + "\n\nask(net)\n" + OWN,
+    "called by what binds it": PRIVATE + USE + "\n\n_get_module_fsdp_state = ask(net)\n",
+    "called by a decorator": PRIVATE + USE + "\n\n@wraps(ask)\ndef first():\n    ...\n" + OWN,
+    "called by a default": PRIVATE + USE + OWN.replace("(module)", "(module, state=ask(net))", 1),
+    "an annotation uses it": PRIVATE
+    + USE.replace("ask(module)", "ask(module) -> _get_module_fsdp_state")
+    + OWN,
     "a decorator uses it": PRIVATE + OWN.replace("def ", "@wraps(_get_module_fsdp_state)\ndef "),
     "a default uses it": PRIVATE + OWN.replace("(module)", "(module, f=_get_module_fsdp_state)", 1),
     "its own value": IMPORT + "\nShardingStrategy = wrapped(ShardingStrategy)\n",

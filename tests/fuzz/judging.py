@@ -6,6 +6,7 @@ import ast
 import json
 import re
 import subprocess
+import symtable
 import sys
 import warnings
 from collections import Counter
@@ -53,13 +54,14 @@ def faults(text: str) -> Iterator[tuple[str, str]]:
         yield TRACEBACK, f"the second time: {type(error).__name__}: {error}"
         return
     if twice != after:
-        names = [name for name in twice if twice[name] != after.get(name)]
+        changed = [name for name in twice if twice[name] != after.get(name)]
         codes = {d.code for d in again.decisions if d.edits}
-        yield SECOND, f"{', '.join(names)} {sorted(codes)}"
-    yield from _names(before, after)
+        yield SECOND, f"{', '.join(changed)} {sorted(codes)}"
+    yield from names(before, after)
 
 
-def _names(before: Mapping[str, str], after: Mapping[str, str]) -> Iterator[tuple[str, str]]:
+def names(before: Mapping[str, str], after: Mapping[str, str]) -> Iterator[tuple[str, str]]:
+    """What a linter says of names in an answer, and did not say of the program."""
     old, new = before["program.py"], after["program.py"]
     known = _said(old)
     unbound = _unbound(known)
@@ -80,6 +82,8 @@ def _names(before: Mapping[str, str], after: Mapping[str, str]) -> Iterator[tupl
             continue  # a function asks for it in front of what binds it there, and stops
         if code == "F821" and _quoted(message) in unbound:
             continue  # it is asked for more often
+        if code == "F821" and all(_is_local(_quoted(message), text) for text in (old, new)):
+            continue  # a function binds it behind where it asks for it, and stops
         if code == "F821" and unbound & TYPES and _is_quoted_alone(_quoted(message), new):
             continue  # the linter takes a text for a type, as it does not know what it is given to
         if code == "F811" and imported[_quoted(message)] > 1:
@@ -88,6 +92,8 @@ def _names(before: Mapping[str, str], after: Mapping[str, str]) -> Iterator[tupl
             continue
         if code == "F841" and _quoted(message) in told:
             continue  # a marker tells what to do with it
+        if code == "F841" and _is_asked_first(_quoted(message), new):
+            continue  # a function asks for it in front of what binds it there, and stops
         yield UNBOUND if code == "F821" else UNUSED, f"{message}" + (f" ({number})" * (number > 1))
 
 
@@ -110,6 +116,29 @@ def _has_reason(imported: str, shared: set[str], text: str) -> bool:
 def _is_quoted_alone(name: str, text: str) -> bool:
     """Whether a program has a name in texts alone."""
     return not any(isinstance(n, ast.Name) and n.id == name for n in ast.walk(ast.parse(text)))
+
+
+def _is_local(name: str, text: str) -> bool:
+    """Whether each function that asks for a name binds it itself."""
+    tables = [symtable.symtable(text, "program.py", "exec")]
+    found = []
+    for table in tables:
+        tables += table.get_children()
+        if name in table.get_identifiers() and table.lookup(name).is_referenced():
+            found.append(table.get_type() == "function" and table.lookup(name).is_local())
+    return bool(found) and all(found)
+
+
+def _is_asked_first(name: str, text: str) -> bool:
+    """Whether a function asks for a name in front of what binds it there, and nowhere else."""
+    for function in ast.walk(ast.parse(text)):
+        if isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef):
+            found = [n for n in ast.walk(function) if isinstance(n, ast.Name) and n.id == name]
+            reads = [n.lineno for n in found if isinstance(n.ctx, ast.Load)]
+            bound = [n.lineno for n in found if isinstance(n.ctx, ast.Store)]
+            if reads and bound and max(reads) < min(bound):
+                return True
+    return False
 
 
 def _unbound(said: Counter[tuple[str, str]]) -> set[str]:

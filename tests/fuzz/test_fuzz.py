@@ -71,11 +71,65 @@ from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
         "    optimizer.load_state_dict(state)\n    del state\n    state = len(saved)\n"
         "    state = FSDP.scatter_full_optim_state_dict(saved, model)\n"
         "    optimizer.load_state_dict(state)\n    del state\n    return model\n",
+        # A member that FSDP1's class has not, in an argument that is written down again.
+        "def build(net):\n    return FSDP(net, device_id=FSDP.device('cpu'))\n",
+        # A name that nothing binds, and that what is written imports.
+        "def build(net):\n    return FSDP(net)\n\n\n"
+        "def shard(net, skipped):\n    return fully_shard(net, ignore=skipped)\n",
+        # A function that takes the name of an import, whose other uses go.
+        "from torch.distributed.fsdp import StateDictType\n\n\n"
+        "def save(model):\n"
+        "    with FSDP.state_dict_type(model, StateDictType.FULL_STATE_DICT):\n"
+        "        return model.state_dict()\n\n\n"
+        "def StateDictType(net):\n    return save(FSDP(net))\n",
+        # An object of FSDP1's where accelerate's plugin takes none.
+        "from accelerate import FullyShardedDataParallelPlugin\n"
+        "from torch.distributed.fsdp.wrap import size_based_auto_wrap_policy\n\n"
+        "FullyShardedDataParallelPlugin(min_num_params=size_based_auto_wrap_policy)\n",
+        # A choice between FSDP1's class and itself.
+        "def build(net, flag):\n"
+        "    return (FSDP if flag else FSDP)(net.cuda(), process_group=group)\n",
+        # What took FSDP1's place, for the next run on a model that is left.
+        "from layers import Block\n\n\ndef step(model, batch):\n"
+        "    model.tower.requires_grad_(False)\n"
+        "    model = FSDP(model, ignored_modules=[model.tower])\n"
+        "    model(batch).sum().backward()\n    return model.clip_grad_norm_(1.0)\n\n\n"
+        "model = FSDP(model, auto_wrap_policy=[Block])\n",
+        # A branch for FSDP1's models, in which one is made.
+        "from torch.distributed.fsdp import FSDPModule\n\n\ndef version(model):\n"
+        "    if isinstance(model, FSDP):\n        def whole(net):\n"
+        "            return FSDP(net)\n        return 1\n"
+        "    elif isinstance(model, FSDPModule):\n        return 2\n    return 0\n\n\n"
+        "def build(net):\n    model = FSDP(net)\n    version(model)\n    return model\n",
+        # Functions that ask for a name in front of what binds it, and stop there.
+        "def build(net, wide):\n    if torch.__version__ < '1.13':\n        model = FSDP(net)\n"
+        "    elif wide:\n        return model.state_dict()\n        model = FSDP(net)\n"
+        "    else:\n        model = FSDP(net.half())\n    return model\n",
+        "def mean(net, loss):\n    print(model)\n    model = FSDP(net)\n"
+        "    torch.distributed.all_reduce(loss, group=model.process_group)\n    return loss\n",
     ],
     ids=[
         *("a handle", "an enum", "two in a row", "support", "no constructor", "one of two left"),
-        *("names beside it", "deleted"),
+        *("names beside it", "deleted", "an absent member", "lent", "taken", "a plugin"),
+        *("a choice of one", "held by another", "made in its branch"),
+        *("asked for in its branch", "asked for first"),
     ],
 )
 def test_what_it_found(text: str) -> None:
     assert not list(judging.faults(f"import functools\n\nimport torch\n{BESIDE}{text}"))
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "kind"),
+    [
+        ("x = 1\n\n\ndef f():\n    print(x)\n", "def f():\n    print(x)\n", judging.UNBOUND),
+        (
+            "def f(a):\n    x = a\n    print(x)\n",
+            "def f(a):\n    x = a\n    print(a)\n",
+            judging.UNUSED,
+        ),
+    ],
+)
+def test_the_judge_still_sees(before: str, after: str, kind: str) -> None:
+    said = list(judging.names({"program.py": before}, {"program.py": after}))
+    assert [each for each, _ in said] == [kind]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+from typing import TypeGuard
 
 from fsdp_migrate.analysis.module import Module
 from fsdp_migrate.planning.context import Study
@@ -15,21 +16,41 @@ def is_bound_anew(name: str, statement: ast.stmt, module: Module, study: Study) 
     has_word = module.table.has_word  # for ``globals()[...]`` and quoted types
     asked_early = _is_asked_early(name, module, study)
     block = block_of(module.table.parents[statement], statement)
+    waiting = False  # a function that asks for the name when it is called
     for other in block[block.index(statement) + 1 :]:
         value = _bound_to(name, other)
+        if waiting and not _only_defines(other):
+            return False
         if value is not None:
             return not any(has_word(name, part) for part in value)
-        if has_word(name, other) or (asked_early and _may_come_back(other, module)):
+        if asked_early and _may_come_back(other, module):
             return False
+        if has_word(name, other):
+            if not _only_defines(other) or any(has_word(name, part) for part in _header(other)):
+                return False
+            waiting = True
     return False
+
+
+def _header(statement: ast.FunctionDef | ast.AsyncFunctionDef) -> list[ast.AST]:
+    """What is evaluated where a function is defined."""
+    given = [statement.args, *statement.decorator_list]
+    return [*given, statement.returns] if statement.returns is not None else given
+
+
+def _only_defines(statement: ast.stmt) -> TypeGuard[ast.FunctionDef | ast.AsyncFunctionDef]:
+    """Whether a statement defines a function, and calls none."""
+    if not isinstance(statement, ast.FunctionDef | ast.AsyncFunctionDef):
+        return False
+    called = any(isinstance(n, ast.Call) for part in _header(statement) for n in ast.walk(part))
+    return not called and not statement.decorator_list
 
 
 def _bound_to(name: str, statement: ast.stmt) -> list[ast.AST] | None:
     """What is evaluated while a statement surely binds a name; None if it does not bind it."""
     match statement:
         case ast.FunctionDef(name=bound) | ast.AsyncFunctionDef(name=bound) if bound == name:
-            given = [statement.args, *statement.decorator_list]
-            return [*given, statement.returns] if statement.returns is not None else given
+            return _header(statement)
         case ast.ClassDef(name=bound) if bound == name:
             bases = [*statement.bases, *(keyword.value for keyword in statement.keywords)]
             return [*bases, *statement.decorator_list, *statement.body]

@@ -30,6 +30,7 @@ from fsdp_migrate.syntax.trees import block_of
 VALUE = Construct(ConstructKind.VALUE, fsdp1.FSDP)
 MAKES = Construct(ConstructKind.CONSTRUCTOR, fsdp1.FSDP)
 PROBLEM = "which class is called is only known at run time"
+EITHER = "FSDP1's class is chosen either way"
 
 
 def as_constructors(found: list[Site]) -> list[Site]:
@@ -52,7 +53,9 @@ def mark_as_chosen(constructor: Constructor) -> None:
     if reference is call.func or reference in call.args:
         return
     parent = constructor.module.table.parents[reference]
-    if isinstance(parent, ast.IfExp) and (
+    if isinstance(parent, ast.IfExp) and ast.dump(parent.body) == ast.dump(parent.orelse):
+        constructor.problem, constructor.is_wrong = EITHER, True
+    elif isinstance(parent, ast.IfExp) and (
         parent is call.func or _says_the_same(parent, constructor)
     ):
         constructor.choice = parent
