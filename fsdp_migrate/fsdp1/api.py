@@ -281,8 +281,9 @@ def canonical(qualified: str) -> str | None:
     for end in range(4, min(len(parts), 5) + 1):
         short_name = _LOCATIONS.get(".".join(parts[:end]))
         if short_name is not None:
-            return ".".join([short_name, *parts[end:]])
-    for start in range(3, min(len(parts), 5)):
+            again = parts[end : end + 1] == [short_name]  # the class is taken for its module
+            return ".".join([short_name, *parts[end + again :]])
+    for start in reversed(range(3, min(len(parts), 5))):
         if parts[start] in _PUBLIC and not _may_have_more(".".join(parts[:start])):
             return ".".join(parts[start:])  # torch has it elsewhere: see absent()
     for module in _LEGACY_MODULES:
@@ -298,8 +299,10 @@ def absent(qualified: str) -> str:
         return ""
     first, _, rest = qualified.removeprefix(f"{PACKAGE}.").partition(".")
     module = f"{PACKAGE}.{first}"
-    if first.startswith("_") or first in FSDP2 or module in _LOCATIONS:
+    if first.startswith("_") or first in FSDP2:
         return ""
+    if module in _LOCATIONS:
+        return module if rest == first else ""  # a class is no module
     if module not in _LEGACY_MODULES:
         return module
     name = rest.partition(".")[0]

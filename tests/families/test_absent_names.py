@@ -23,6 +23,7 @@ def build(net):
         "from torch.distributed.fsdp.mixed_precision import MixedPrecision",
         "from torch.distributed.fsdp.mixed_precision import BackwardPrefetch, MixedPrecision",
         "from torch.distributed.fsdp.wrap import MixedPrecision",
+        "from torch.distributed.fsdp.MixedPrecision import MixedPrecision",
         "from torch.distributed.fsdp.policies import MixedPrecision as MixedPrecision",
         "from torch.distributed.fsdp.sharded_grad_scaler import MixedPrecision",
     ],
@@ -116,3 +117,18 @@ def test_every_public_name_has_its_place() -> None:
     for name in fsdp1.SETTINGS | fsdp1.POLICIES | {fsdp1.FSDP, "ShardedGradScaler"}:
         assert fsdp1.absent(f"{fsdp1.place_of(name)}.{name}") == ""
         assert fsdp1.canonical(f"{fsdp1.place_of(name)}.{name}") == name
+
+
+def test_a_class_that_is_taken_for_its_module_is_the_class() -> None:
+    source = """\
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+from torch.distributed.fsdp.ShardedGradScaler import ShardedGradScaler
+
+model = FSDP(net)
+scaler = ShardedGradScaler("cuda", 1024.0)
+"""
+    result, after = migrate({"train.py": source})
+    assert not result.problems
+    assert worst(result) is Outcome.REVIEW
+    assert 'scaler = torch.amp.GradScaler("cuda", init_scale=1024.0)' in after["train.py"]
+    assert "FSDP499" in after["train.py"]
