@@ -216,7 +216,8 @@ def test_what_a_killed_process_left_goes_with_the_next_run(here: Path, run: Comm
 
 
 def test_the_page_has_a_row_for_each() -> None:
-    rows = re.findall(r"(?m)^\| (.+?) \| (.+?) \| (\d) \|$", PAGE.read_text())
+    inputs = PAGE.read_text().partition("\n## ")[0]
+    rows = re.findall(r"(?m)^\| (.+?) \| (.+?) \| (\d) \|$", inputs)
     assert rows == [
         (name, f"`{o.said}`" if o.said else "rewritten as any other, or passed over", str(o.code))
         for name, o in ODD.items()
