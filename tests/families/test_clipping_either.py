@@ -150,3 +150,32 @@ def test_an_answer_that_is_changed_tells_nothing(changed: tuple[str, str]) -> No
     _, after = migrate({"train.py": text})
     ours = after["train.py"].partition("def step")[2].partition("else:")[0]
     assert "TODO(fsdp-migrate FSDP401)" in ours
+
+
+CHANGED_ELSEWHERE = {
+    "by a function that nothing here calls": (
+        'def change(trainer):\n    trainer.strategy = "ddp"\n'
+    ),
+    "by setattr": 'def change(trainer):\n    setattr(trainer, "strategy", "ddp")\n',
+    "in a loop": 'def change(trainers):\n    for t in trainers:\n        t.strategy = "ddp"\n',
+}
+
+
+@pytest.mark.parametrize("given", ["strategy", "strategy.lower()"])
+@pytest.mark.parametrize("change", CHANGED_ELSEWHERE.values(), ids=CHANGED_ELSEWHERE)
+def test_an_answer_that_may_be_changed_elsewhere_tells_nothing(change: str, given: str) -> None:
+    text = BY_SETTING.replace("GIVEN", given) + f"\n\n{change}"
+    _, after = migrate({"train.py": text})
+    ours = after["train.py"].partition("def step")[2].partition("else:")[0]
+    assert "TODO(fsdp-migrate FSDP401)" in ours
+
+
+def test_an_object_of_another_class_changes_no_answer() -> None:
+    other = (
+        "class Other:\n    strategy = None\n\n\n"
+        'def change():\n    other = Other()\n    other.strategy = "ddp"\n'
+    )
+    text = BY_SETTING.replace("GIVEN", "strategy") + f"\n\n{other}"
+    _, after = migrate({"train.py": text})
+    ours = after["train.py"].partition("def step")[2].partition("else:")[0]
+    assert "TODO" not in ours

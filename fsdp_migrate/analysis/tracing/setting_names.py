@@ -10,12 +10,13 @@ from __future__ import annotations
 
 import ast
 import itertools
+from collections.abc import Iterator
 
 from fsdp_migrate.analysis.flow import Definition
 from fsdp_migrate.analysis.module import Module
 from fsdp_migrate.analysis.tracing.functions import class_of_method
 from fsdp_migrate.analysis.tracing.tracer import Tracer
-from fsdp_migrate.analysis.values import Class, Made
+from fsdp_migrate.analysis.values import Class, Computed, Made, Unknown, Value
 from fsdp_migrate.syntax.expressions import last_name
 from fsdp_migrate.syntax.scopes import Binding, Kind, Scope
 from fsdp_migrate.syntax.trees import FUNCTIONS, LOOPS, walk
@@ -53,6 +54,9 @@ class SettingNames:
             case ast.Name():
                 return self._named(node, module, depth, is_owner=is_owner)
             case ast.Attribute(value=base, attr=last):
+                cls = _own_class(node, module)
+                if cls is not None and self._is_set_outside(last, cls):
+                    return ""
                 kept = self.assigned(node, module)
                 found = self.setting(*kept, depth + 1, is_owner=is_owner) if kept else ""
                 if found:
@@ -157,10 +161,9 @@ class SettingNames:
             case ast.Name(id=name):
                 owner = scope.lookup(name)
                 kept = [(b, module) for b in owner.bindings.get(name, [])] if owner else []
-            case ast.Attribute(value=ast.Name(id="self"), attr=attr):
-                here = scope.function()
-                cls = module.table.parents.get(here.node) if here is not None else None
-                if isinstance(cls, ast.ClassDef) and not self._is_set_outside(attr, cls):
+            case ast.Attribute(attr=attr):
+                cls = _own_class(node, module)
+                if cls is not None and not self._is_set_outside(attr, cls):
                     stores = self.tracer.stores(Class(cls, module), attr)
                     kept = [(definition, related.module) for related, _, definition in stores]
         match kept:
@@ -170,19 +173,42 @@ class SettingNames:
         return None
 
     def _is_set_outside(self, attr: str, cls: ast.ClassDef) -> bool:
-        """Whether others give an object's attribute a value: ``trainer.strategy = "ddp"``."""
+        """Whether others may give an object's attribute a value: ``trainer.strategy = "ddp"``, of
+        an object of that class, or of one that nothing is known of."""
         if (cls, attr) not in self._set_outside:
             self._set_outside[cls, attr] = any(
-                isinstance(v.callee, Class)
-                and any(each.node is cls for each in self.tracer.lineage(v.callee))
+                self._may_be_of(value, cls)
                 for other in self.tracer.project.modules
                 if other.mentions(attr)
-                for stored in other.table.stored_attributes
-                if stored.attr == attr and not _is_self(stored.value)
-                for v in self.tracer.evaluate(stored.value, other)
-                if isinstance(v, Made)
+                for owner in _owners_of_stores(attr, other)
+                if not _is_self(owner)
+                for value in self.tracer.evaluate(owner, other)
             )
         return self._set_outside[cls, attr]
+
+    def _may_be_of(self, value: Value, cls: ast.ClassDef) -> bool:
+        """Whether a value may be an object of a class."""
+        if isinstance(value, Made) and isinstance(value.callee, Class):
+            return any(each.node is cls for each in self.tracer.lineage(value.callee))
+        return isinstance(value, (Unknown, Computed))
+
+
+def _own_class(node: ast.expr, module: Module) -> ast.ClassDef | None:
+    """The class of the method in which ``self.strategy`` stands."""
+    if not isinstance(node, ast.Attribute) or not _is_self(node.value):
+        return None
+    method = module.table.scope_of(node).function()
+    cls = module.table.parents.get(method.node) if method is not None else None
+    return cls if isinstance(cls, ast.ClassDef) else None
+
+
+def _owners_of_stores(attr: str, module: Module) -> Iterator[ast.expr]:
+    """The objects of which a file gives an attribute a value, by a statement or ``setattr``."""
+    yield from (s.value for s in module.table.stored_attributes if s.attr == attr)
+    for call in module.table.calls_by_name.named("setattr"):
+        match call.args:
+            case [owner, ast.Constant(value=name), _] if name == attr:
+                yield owner
 
 
 def _unpacked(value: ast.expr, places: tuple[int, ...]) -> ast.expr | None:
