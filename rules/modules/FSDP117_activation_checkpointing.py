@@ -25,9 +25,9 @@ CASTS_AGAIN = Version("2.13")  # FSDPState._pre_forward in PRE_BACKWARD, pytorch
 
 
 TWICE = (
-    "around a sharded module that runs twice before its backward, reentrant checkpointing loses "
-    "gradients: FSDP2 reduces those of the first run alone. Without it (NO_REENTRANT, "
-    "use_reentrant=False) it trains as before"
+    "around a sharded module that runs twice before its backward, a backward inside of another "
+    "loses gradients: FSDP2 reduces those of the first run alone. With torch's checkpoint and "
+    "use_reentrant=False, or CheckpointImpl.NO_REENTRANT, it trains as before"
 )
 
 
