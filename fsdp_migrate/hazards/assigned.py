@@ -6,9 +6,10 @@ import ast
 from collections.abc import Iterator
 
 from fsdp_migrate.analysis.module import Module
+from fsdp_migrate.families.parameters.parameter_owners import with_holders
 from fsdp_migrate.fsdp1.references import enclosing_function
 from fsdp_migrate.hazards.order import is_surely_sharded
-from fsdp_migrate.hazards.parameters import holds_all, model_of, wholes
+from fsdp_migrate.hazards.parameters import holds_all, model_of
 from fsdp_migrate.planning.context import Study
 from fsdp_migrate.syntax.expressions import last_name
 from fsdp_migrate.syntax.trees import FUNCTIONS
@@ -29,7 +30,7 @@ def find_data(study: Study, module: Module) -> Iterator[ast.Attribute]:
         model = _owner(target.value, module)
         if model is not None and any(
             is_surely_sharded(whole, target, module, study) and holds_all(whole, module, study)
-            for whole in wholes(model)
+            for whole in with_holders(model)
         ):
             yield target
 

@@ -16,6 +16,7 @@ from fsdp_migrate.families.wrapping import fully_sharded
 from fsdp_migrate.hazards import right_forms as forms
 from fsdp_migrate.planning.context import Study
 from fsdp_migrate.planning.edits import AddKeyword, Code, Edit, RemoveArgument, RenameKeyword, code
+from fsdp_migrate.planning.hazard import Hazard
 from fsdp_migrate.planning.target import DEFAULT_TARGET
 from fsdp_migrate.syntax.expressions import last_name, names_in
 from fsdp_migrate.syntax.trees import FUNCTIONS, walk
@@ -51,6 +52,16 @@ class _Draft:
     options: dict[str, Code | ast.expr] = field(default_factory=dict)
     edits: list[Edit] = field(default_factory=list)
     advice: list[str] = field(default_factory=list)
+
+
+def hazards(code: str, study: Study, module: Module, *, states: bool) -> Iterator[Hazard]:
+    """What :func:`find` gives, as the hazards of a rule."""
+    for each in find(study, module, states=states):
+        yield Hazard(
+            *(code, module, each.call, each.message, each.help),
+            edits=each.edits,
+            is_note=each.is_note,
+        )
 
 
 def find(study: Study, module: Module, *, states: bool) -> Iterator[Misfit]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
 
 from fsdp_migrate.analysis.module import Module
 from fsdp_migrate.families.wrapping import fully_sharded
@@ -35,14 +34,6 @@ def _is_within(node: ast.AST, loops: list[Binding], module: Module) -> bool:
     """Whether something is bound inside of one of some loops."""
     around = set(module.table.ancestors(node))
     return any(loop.node in around for loop in loops)
-
-
-def wholes(part: ast.expr) -> Iterator[ast.expr]:
-    """``net.layers[0]``, ``net.layers`` and ``net`` of the first."""
-    yield part
-    while isinstance(part, (ast.Attribute, ast.Subscript)):
-        part = part.value
-        yield part
 
 
 def holds_all(model: ast.expr, module: Module, study: Study) -> bool:

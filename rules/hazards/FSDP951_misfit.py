@@ -10,12 +10,7 @@ from fsdp_migrate.planning.rule import Rule
 
 
 def find(study: Study, module: Module) -> Iterator[Hazard]:
-    for each in misfits.find(study, module, states=False):
-        yield Hazard(
-            *(RULE.code, module, each.call, each.message, each.help),
-            edits=each.edits,
-            is_note=each.is_note,
-        )
+    return misfits.hazards(RULE.code, study, module, states=False)
 
 
 RULE = Rule(code="FSDP951", name="misfit", handles=(), hazards=find)
