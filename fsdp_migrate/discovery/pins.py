@@ -2,7 +2,9 @@
 
 The nearest directory that has a pin counts, from a file upwards to the project's root. Scripts that
 install packages count as requirements do: shell, images, workflows and notebooks. An upper bound
-says what the release is at most, and a lower bound says nothing.
+says what the release is at most, and a lower bound says nothing. A workflow counts where nothing
+that people install from names the framework: beside ``accelerate>=1.4`` it tests that with the
+oldest release.
 """
 
 from __future__ import annotations
@@ -15,15 +17,17 @@ from fsdp_migrate.discovery import project_paths, torch_requirements
 
 INSTALLING = (  # files with commands, seen from a directory
     "*.sh", "*.bash", "Makefile", "*.ipynb", "[Dd]ockerfile*", "*.[Dd]ockerfile", "Containerfile*",
-    "env*.y*ml", "conda*.y*ml", ".github/workflows/*.y*ml", "scripts/*.sh",
+    "env*.y*ml", "conda*.y*ml", "scripts/*.sh",
     "[Dd]ocker/*ockerfile*", ".devcontainer/*ockerfile*", "install/*.sh",
 )  # fmt: skip
+WORKFLOWS = (".github/workflows/*.y*ml",)
 LARGEST = 1_000_000  # characters of one
 LONGEST = 4_000  # characters of a line
 _INSTALL = re.compile(r"(?![ \t]*#).*?\b(?:pip3?|uv|conda|mamba)\b.*\binstall\b(.*)")
 _CONDA = re.compile(r"([ \t]*-[ \t]+[\"']?[\w.-]+={1,2}[\w.]+.*)")
 _JOINED = re.compile(r"\\\r?\n|\\{2}\\n\",\s*\"")  # lines, in shell and in a notebook's cell
 _IN_COMMAND = r"(?i)(?<![\w.-])%s(?:\[[\w, .-]*\])?={1,3}v?(\d{1,4}(?:\.\d{1,4})+)(?![\w.*])"
+_NAMED = r"""(?im)(?:^[ \t]*|["'])%s(?![\w.-])"""
 Release = tuple[int, ...]
 _PIN = (
     r"""(?im)(?:^[ \t]*|["'])%s[ \t]*(?:\[[\w, .-]*\])?"""
@@ -66,7 +70,7 @@ def _bounds(name: str, directory: Path, top: Path) -> frozenset[Release]:
     patterns = [re.compile(shape % re.escape(name)) for shape in (_BOUND, _OF_POETRY)]
     found = [match[1] for text in texts for each in patterns for match in each.finditer(text)]
     in_command = re.compile(_BOUND_IN_COMMAND % re.escape(name))
-    for command in _commands(directory, top):
+    for command in _commands(directory, top, _shapes(name, texts)):
         found += [match[1] for match in in_command.finditer(command)]
     ceilings = [_ceiling(clauses) for clauses in found]
     return frozenset(each for each in ceilings if each)
@@ -98,10 +102,10 @@ def _ceiling(clauses: str) -> Release:
 
 def _pins(name: str, directory: Path, top: Path) -> frozenset[Release]:
     pattern = re.compile(_PIN % re.escape(name))
-    texts = (_text(path, top) for path in torch_requirements.files(directory))
+    texts = [_text(path, top) for path in torch_requirements.files(directory)]
     found = [match[1] for text in texts for match in pattern.finditer(text)]
     in_command = re.compile(_IN_COMMAND % re.escape(name))
-    for command in _commands(directory, top):
+    for command in _commands(directory, top, _shapes(name, texts)):
         found += [each[1] for each in in_command.finditer(command)]
     if not found:  # what people write says nothing: a lock does
         in_lock = re.compile(_IN_LOCK % re.escape(name))
@@ -110,9 +114,15 @@ def _pins(name: str, directory: Path, top: Path) -> frozenset[Release]:
     return frozenset(tuple(map(int, each.split("."))) for each in found)
 
 
-def _commands(directory: Path, top: Path) -> Iterator[str]:
+def _shapes(name: str, requirements: list[str]) -> tuple[str, ...]:
+    """The files whose commands count for a distribution, beside files of requirements."""
+    named = re.compile(_NAMED % re.escape(name))
+    return INSTALLING if any(map(named.search, requirements)) else INSTALLING + WORKFLOWS
+
+
+def _commands(directory: Path, top: Path, shapes: tuple[str, ...]) -> Iterator[str]:
     """What is behind each command of a directory that installs packages."""
-    for path in sorted({p for shape in INSTALLING for p in directory.glob(shape)}):
+    for path in sorted({p for shape in shapes for p in directory.glob(shape)}):
         text = _JOINED.sub(" ", _text(path, top)[:LARGEST])
         pattern = _CONDA if path.name.startswith(("env", "conda")) else _INSTALL
         for line in text.splitlines():

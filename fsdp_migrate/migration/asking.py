@@ -10,7 +10,7 @@ from packaging.version import Version
 from fsdp_migrate.families.modules import own_classes, process_groups, told_apart
 from fsdp_migrate.families.names import silent_fallbacks
 from fsdp_migrate.families.subclasses import staying_classes, subclass_methods
-from fsdp_migrate.families.wrapping import run_time
+from fsdp_migrate.families.wrapping import plugin_settings, run_time
 from fsdp_migrate.fsdp1 import api as fsdp1
 from fsdp_migrate.fsdp1 import model_values
 from fsdp_migrate.fsdp1.construct import Construct
@@ -18,7 +18,7 @@ from fsdp_migrate.fsdp1.model_attributes import STATE_FUNCTION
 from fsdp_migrate.fsdp1.site import Site
 from fsdp_migrate.migration import beside_fsdp2, outside_users
 from fsdp_migrate.migration.finding import is_unsure
-from fsdp_migrate.planning import branches, pages
+from fsdp_migrate.planning import branches, library_versions, pages
 from fsdp_migrate.planning.context import Failure, Study
 from fsdp_migrate.planning.edits import Mark
 from fsdp_migrate.planning.model import Constructor, Decision, is_none
@@ -44,8 +44,7 @@ def ask(site: Site, study: Study) -> Decision:
     if Version(rule.rule.since) > study.target and not _is_none(site.node):
         models = _models_at(site, study)
         return study.too_new(site, rule, models=models)
-    if not study.constructors and site.construct.attribute:
-        left = study.left(site, rule.code, study.no_models, study.no_models_help)
+    if not study.constructors and (left := _of_no_model(site, rule.code, study)):
         study.settled[site.node] = left
         return left
     gone = study.claims.gone
@@ -88,6 +87,19 @@ def ask(site: Site, study: Study) -> Decision:
     study.settled[site.node] = decision
     study.claims.add(decision.claims)
     return decision
+
+
+def _of_no_model(site: Site, code: str, study: Study) -> Decision | None:
+    """What is left where the project wraps no model: the library that does has its settings."""
+    text = library_versions.condition(site.node, site.module, study.project)
+    if text:
+        said = study.left(site, code, library_versions.SAID.format(text), library_versions.HELP)
+        return replace(said, edits=())
+    if site.node in study.by_plugin:
+        return study.left(site, code, plugin_settings.SAID, plugin_settings.HELP)
+    if not site.construct.attribute:
+        return None
+    return study.left(site, code, study.no_models, study.no_models_help)
 
 
 # Whose migrated form does for any object what the object's own method did.

@@ -15,6 +15,7 @@ from fsdp_migrate.families.wrapping import (
     fully_sharded,
     keyword_dictionaries,
     known_contexts,
+    plugin_settings,
     returned_dictionaries,
     second_wrappers,
     taken_entries,
@@ -118,6 +119,7 @@ def _register_arguments(study: Study) -> None:
     returned_dictionaries.register(study)
     taken_entries.register(study)
     second_wrappers.register(study)
+    plugin_settings.set_apart(study)
 
 
 def _one_a_place(found: list[Site]) -> list[Site]:

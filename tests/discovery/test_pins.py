@@ -100,3 +100,34 @@ def test_what_is_no_upper_bound_says_nothing(tmp_path: Path, text: str) -> None:
 def test_a_lock_counts_where_people_pin_nothing(tmp_path: Path) -> None:
     path = lay(tmp_path, {"uv.lock": LOCK, "requirements.txt": "accelerate==1.4.0\n"})
     assert pins.pinned("accelerate", path, tmp_path) == {(1, 4, 0)}
+
+
+WORKFLOW = {".github/workflows/a.yml": f"jobs:\n  a:\n    steps:\n      - run: {INSTALL}\n"}
+NAMING = {
+    "requirements.txt": "torch\naccelerate>=0.24.1\n",
+    "pyproject.toml": '[project]\ndependencies = [\n    "accelerate[x]>=0.24.1",\n]\n',
+    "setup.py": "setup(install_requires=['accelerate'])\n",
+}
+
+
+@pytest.mark.parametrize("name", NAMING)
+def test_a_workflow_beside_requirements_tests_a_release_of_theirs(
+    tmp_path: Path, name: str
+) -> None:
+    path = lay(tmp_path, {**WORKFLOW, name: NAMING[name]})
+    assert not pins.pinned("accelerate", path, tmp_path)
+
+
+@pytest.mark.parametrize(
+    "other", [{"requirements.txt": "accelerate-more\nmy-accelerate\n"}, {"install.sh": INSTALL}]
+)
+def test_a_workflow_counts_beside_what_does_not_name_it(
+    tmp_path: Path, other: dict[str, str]
+) -> None:
+    path = lay(tmp_path, WORKFLOW | other)
+    assert pins.pinned("accelerate", path, tmp_path) == {(0, 24, 1)}
+
+
+def test_an_image_counts_beside_requirements(tmp_path: Path) -> None:
+    path = lay(tmp_path, {"Dockerfile": f"RUN {INSTALL}\n", **NAMING})
+    assert pins.pinned("accelerate", path, tmp_path) == {(0, 24, 1)}
