@@ -6,6 +6,7 @@ is no reason to hold another back, and an object that nothing is known about is 
 
 from __future__ import annotations
 
+import os
 from collections import defaultdict
 from collections.abc import Callable, Collection, Hashable, Iterator, Sequence
 from functools import cache
@@ -21,7 +22,13 @@ from fsdp_migrate.fsdp1 import references
 from fsdp_migrate.fsdp1.construct import Construct, ConstructKind
 
 Thing = TypeVar("Thing", bound=Hashable)
-MARKERS = ("pyproject.toml", "setup.py", "setup.cfg", ".git")
+PACKAGING = ("pyproject.toml", "setup.py", "setup.cfg")
+MARKERS = (*PACKAGING, ".git")
+# By which a file may get at another that no import names.
+LOADERS = (
+    "importlib", "__import__", "import_module", "runpy", "execfile", "load_source", "entry_points",
+    "pkgutil", "locate", "instantiate",
+)  # fmt: skip
 MAKERS = frozenset(
     {
         *map(Construct.parse, ("wrap", "auto_wrap", "enable_wrap")),
@@ -104,16 +111,40 @@ def _join_users(parts: list[list[Module]], groups: _Groups, project: Project) ->
 def together(parts: Sequence[Project], troubled: Callable[[Module], bool]) -> list[list[Project]]:
     """The parts, those that use FSDP1 in one repository together where a module is ``troubled``.
 
-    What stays FSDP1 there may be handed to another part by other means than imports.
+    What stays FSDP1 there may be handed to another part by other means than imports, unless either
+    is one of the programs of a collection.
     """
     repositories = {home(m) for part in parts for m in part.modules if troubled(m)}
+    users = {part: [m for m in part.modules if m.mentions(*fsdp1.WORDS)] for part in parts}
+    tops = {part: _top(used) for part, used in users.items() if _constructs(used, part)}
     groups = _Groups()
-    for part in parts:
-        for module in part.modules:
+    for part, used in users.items():
+        others = [top for other, top in tops.items() if other is not part]
+        if part in tops and _is_program(part, used, tops[part], others):
+            continue
+        for module in used:
             repository = home(module)
-            if repository in repositories and module.mentions(*fsdp1.WORDS):
+            if repository in repositories:
                 groups.join(("repository", repository), part)
     return groups.of(parts)
+
+
+def _top(modules: Sequence[Module]) -> Path:
+    return Path(os.path.commonpath([module.path.parent for module in modules]))
+
+
+def _is_program(part: Project, users: list[Module], top: Path, others: Sequence[Path]) -> bool:
+    """Whether a part is one of several programs beside each other, whose models stay within it.
+
+    Nobody installs the repository, neither directory is in the other, it makes its own models, and
+    loads nothing by a name.
+    """
+    repository = home(users[0])
+    if repository is None or any((repository / name).exists() for name in PACKAGING):
+        return False
+    if any(top.is_relative_to(other) or other.is_relative_to(top) for other in others):
+        return False
+    return _makes(users, part) and not any(m.mentions(*LOADERS) for m in part.modules)
 
 
 def joined(parts: Sequence[Project]) -> Project:
@@ -131,12 +162,17 @@ def home(module: Module) -> Path | None:
 
 def _makes(modules: list[Module], project: Project) -> bool:
     """Whether FSDP1 models are made in some modules; True when they do not use FSDP1 at all."""
-    found = {
+    found = _constructs(modules, project)
+    return not found or not MAKERS.isdisjoint(found)
+
+
+def _constructs(modules: list[Module], project: Project) -> set[Construct]:
+    """What some modules have of FSDP1."""
+    return {
         references.classify(module, node, canonical).construct
         for module in modules
         for node, canonical in references.references(project, module)
     }
-    return not found or not MAKERS.isdisjoint(found)
 
 
 @cache

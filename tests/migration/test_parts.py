@@ -89,6 +89,40 @@ def test_what_stays_holds_back_what_it_may_be_handed_in_its_repository(tmp_path:
     assert all(d.help.endswith(way_out) for d in waiting)
 
 
+LOADING = f"import importlib\n{GOOD}\nplugin = importlib.import_module('save')\n"
+BESIDE = {  # what lies beside a program whose model stays FSDP1, and what the repository has
+    "programs of a collection": ("one/train.py", f"{GOOD}\n\n{SAVED}", ".git", True),
+    "below each other": ("train.py", GOOD, ".git", False),
+    "what anybody may install": ("one/train.py", GOOD, "pyproject.toml", False),
+    "what loads by a name": ("one/train.py", LOADING, ".git", False),
+}
+
+
+@pytest.mark.parametrize("kind", BESIDE)
+def test_programs_of_a_collection_are_migrated_for_themselves(tmp_path: Path, kind: str) -> None:
+    name, text, marker, goes = BESIDE[kind]
+    for directory in ("one", "two"):
+        (tmp_path / directory).mkdir()
+    (tmp_path / marker).write_text("")
+    (tmp_path / name).write_text(text)
+    (tmp_path / "two" / "save.py").write_text(HELD)
+    run = session.run([tmp_path], partial=False)
+    own = [d for d in run.result.decisions if d.site.module.path == tmp_path / name]
+    assert own
+    assert {d.outcome for d in own} == {Outcome.REWRITTEN if goes else Outcome.LEFT}
+    assert b"= FSDP(net)" in run.result.changes[tmp_path / "two" / "save.py"]
+
+
+def test_what_makes_no_model_is_no_program_of_a_collection(tmp_path: Path) -> None:
+    for directory in ("one", "two"):
+        (tmp_path / directory).mkdir()
+    (tmp_path / ".git").write_text("")
+    (tmp_path / "one" / "save.py").write_text(USER)
+    (tmp_path / "two" / "save.py").write_text(HELD)
+    run = session.run([tmp_path], partial=False)
+    assert {d.outcome for d in run.result.decisions} == {Outcome.LEFT}
+
+
 def test_the_reason_named_is_one_that_no_other_form_takes_away(tmp_path: Path) -> None:
     """What only the written-out form cannot do is no reason where the run-time form can."""
     for name in ("one", "two"):
