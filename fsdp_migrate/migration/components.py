@@ -112,15 +112,16 @@ def together(parts: Sequence[Project], troubled: Callable[[Module], bool]) -> li
     """The parts, those that use FSDP1 in one repository together where a module is ``troubled``.
 
     What stays FSDP1 there may be handed to another part by other means than imports, unless either
-    is one of the programs of a collection.
+    is one of the programs of a collection, none of which loads a file by its name.
     """
     repositories = {home(m) for part in parts for m in part.modules if troubled(m)}
     users = {part: [m for m in part.modules if m.mentions(*fsdp1.WORDS)] for part in parts}
     tops = {part: _top(used) for part, used in users.items() if _constructs(used, part)}
+    loads = any(m.mentions(*LOADERS) for part in tops for m in part.modules)
     groups = _Groups()
     for part, used in users.items():
         others = [top for other, top in tops.items() if other is not part]
-        if part in tops and _is_program(part, used, tops[part], others):
+        if part in tops and not loads and _is_program(part, used, tops[part], others):
             continue
         for module in used:
             repository = home(module)
@@ -136,15 +137,14 @@ def _top(modules: Sequence[Module]) -> Path:
 def _is_program(part: Project, users: list[Module], top: Path, others: Sequence[Path]) -> bool:
     """Whether a part is one of several programs beside each other, whose models stay within it.
 
-    Nobody installs the repository, neither directory is in the other, it makes its own models, and
-    loads nothing by a name.
+    Nobody installs the repository, neither directory is in the other, and it makes its own models.
     """
     repository = home(users[0])
     if repository is None or any((repository / name).exists() for name in PACKAGING):
         return False
     if any(top.is_relative_to(other) or other.is_relative_to(top) for other in others):
         return False
-    return _makes(users, part) and not any(m.mentions(*LOADERS) for m in part.modules)
+    return _makes(users, part)
 
 
 def joined(parts: Sequence[Project]) -> Project:
