@@ -948,6 +948,15 @@ def reshard_parameters(model: nn.Module) -> None:
             module.reshard()
 
 
+def unit_parameters(unit: Any) -> list[nn.Parameter]:
+    """The sharded parameters of a unit's own, without those of units inside it."""
+    unit.reshard()
+    module: nn.Module = unit
+    parts = [m for m in module.modules() if m is not module]
+    inner = {p for m in parts if isinstance(m, FSDPModule) for p in m.parameters()}
+    return [p for p in module.parameters() if isinstance(p, DTensor) and p not in inner]
+
+
 def zero_unused_gradients(module: nn.Module, *parts: str) -> None:
     """Give parameters of these parts that a step leaves out gradients of zero, as FSDP1 did.
 

@@ -276,7 +276,8 @@ def _precision(found: StrategyCall, study: Study, target: lightning.Target) -> l
         policy = "MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=torch.bfloat16)"
         return [f"mp_policy={policy}"]
     if asked not in {"32-true", "32", "None", "bf16-true", "16-true"}:
-        raise Unknown(f"precision is {asked}", "write it in the call, and run again")
+        reason = f"precision is {asked}, which is not known here"
+        raise Unknown(reason, "write it in the call, and run again")
     return []
 
 

@@ -4,6 +4,7 @@ import ast
 
 from fsdp_migrate.families.modules import freed_units, handed_classes
 from fsdp_migrate.families.names import absent_names, silent_fallbacks
+from fsdp_migrate.families.parameters import unit_lists
 from fsdp_migrate.families.training_loop.handle_questions import decide_question
 from fsdp_migrate.families.wrapping import chosen_classes
 from fsdp_migrate.fsdp1.api import (
@@ -125,6 +126,8 @@ def decide(site: Site, study: Study) -> Decision:
     answered = decide_question(site, study) if site.construct.attribute else None
     if answered is None and site.construct.attribute and study.constructors:
         answered = freed_units.decide_freed(site, RULE.code, study)
+        if site.construct.attribute == "params":
+            answered = unit_lists.decide_listed(site, RULE.code, study)
     if answered is not None:
         return answered
     flat = kind is ConstructKind.MEMBER and named == FLAT and site.receiver is not None

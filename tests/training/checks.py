@@ -182,6 +182,18 @@ def a_plain_state_stops_at_a_sharded_parameter() -> None:
 
 
 @check
+def the_parameters_of_every_unit_are_all_of_a_model_once() -> None:
+    model = sharded()
+    evaluate(model)
+    units = [module for module in model.modules() if isinstance(module, FSDPModule)]
+    listed = [p for unit in units for p in support.unit_parameters(unit)]
+    assert len(units) > 1
+    assert all(isinstance(p, DTensor) for p in listed)
+    assert {id(p) for p in listed} == {id(p) for p in model.parameters()}
+    assert len(listed) == len(list(model.parameters()))
+
+
+@check
 def an_optimizer_built_after_an_evaluation_trains_everything() -> None:
     for function in (support.reshard_parameters, lambda model: None):
         model = sharded()
