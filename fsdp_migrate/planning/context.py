@@ -87,7 +87,7 @@ class Study(Answering):
     wrapping: Wrapping = field(default_factory=Wrapping)
     # Wrappers around what others have wrapped, which these are: they go (``second_wrappers.py``).
     second_wrappers: dict[Constructor, tuple[Constructor, ...]] = field(default_factory=dict)
-    by_plugin: set[ast.Call] = field(default_factory=set)  # settings of accelerate's, all of them
+    by_plugin: set[ast.AST] = field(default_factory=set)  # settings of accelerate's, all of them
     settled: dict[ast.AST, Decision] = field(default_factory=dict)  # node -> its decision
     failures: dict[ast.AST, Failure] = field(default_factory=dict)
     claims: Claims = field(default_factory=Claims)  # of the sites that are settled
