@@ -1,4 +1,4 @@
-"""Flat parameters of units in lists that ``torch._foreach_*`` changes, and in lists of other uses."""
+"""Flat parameters of units in lists that ``torch._foreach_*`` changes, and in other lists."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def update(net, twin, decay):
     torch._foreach_add_(old, new, alpha=1 - decay)
 """
 OTHER_USES = {
-    "what tells them from each other": ("(old, decay)\n", "(old, decay)\n    print(old[0].numel())\n"),
+    "what tells them apart": ("(old, decay)\n", "(old, decay)\n    print(old[0].numel())\n"),
     "a list that is handed on": ("(old, decay)\n", "(old, decay)\n    record(old)\n"),
     "a list that is given back": ("alpha=1 - decay)\n", "alpha=1 - decay)\n    return old\n"),
     "a list that has more": ("old = []", "old = [torch.zeros(1)]"),
