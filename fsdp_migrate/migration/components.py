@@ -7,7 +7,7 @@ is no reason to hold another back, and an object that nothing is known about is 
 from __future__ import annotations
 
 import os
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Hashable, Iterator, Sequence
 from functools import cache
 from pathlib import Path
@@ -118,10 +118,10 @@ def together(parts: Sequence[Project], troubled: Callable[[Module], bool]) -> li
     users = {part: [m for m in part.modules if m.mentions(*fsdp1.WORDS)] for part in parts}
     tops = {part: _top(used) for part, used in users.items() if _constructs(used, part)}
     loads = any(m.mentions(*LOADERS) for part in tops for m in part.modules)
+    apart = set() if loads else _beside_each_other(list(tops.values()))
     groups = _Groups()
     for part, used in users.items():
-        others = [top for other, top in tops.items() if other is not part]
-        if part in tops and not loads and _is_program(part, used, tops[part], others):
+        if part in tops and tops[part] in apart and _is_program(part, used):
             continue
         for module in used:
             repository = home(module)
@@ -134,15 +134,18 @@ def _top(modules: Sequence[Module]) -> Path:
     return Path(os.path.commonpath([module.path.parent for module in modules]))
 
 
-def _is_program(part: Project, users: list[Module], top: Path, others: Sequence[Path]) -> bool:
-    """Whether a part is one of several programs beside each other, whose models stay within it.
+def _beside_each_other(directories: Sequence[Path]) -> set[Path]:
+    """Those of some directories that are in none of the others, and have none of them inside."""
+    known = set(directories)
+    around = Counter(above for each in directories for above in (each, *each.parents))
+    return {each for each in known if around[each] == 1 and known.isdisjoint(each.parents)}
 
-    Nobody installs the repository, neither directory is in the other, and it makes its own models.
-    """
+
+def _is_program(part: Project, users: list[Module]) -> bool:
+    """Whether a part that lies beside all others is a program whose models stay within it: nobody
+    installs the repository, and it makes its own models."""
     repository = home(users[0])
     if repository is None or any((repository / name).exists() for name in PACKAGING):
-        return False
-    if any(top.is_relative_to(other) or other.is_relative_to(top) for other in others):
         return False
     return _makes(users, part)
 
