@@ -434,3 +434,40 @@ def main(name, x):
 def test_a_method_of_several_classes_is_registered_once() -> None:
     _, after = migrate({"example.py": CHOSEN})
     assert after["example.py"].count('register_fsdp_forward_method(model, "generate")') == 1
+
+
+COPIES = """\
+from copy import copy, deepcopy
+
+
+def wrap(net):
+    return FSDP(net)
+
+
+def main(other):
+    net = Net([1])
+    average = wrap({average})
+    model = wrap({model})
+    average.method(1)
+"""
+
+
+@pytest.mark.parametrize(
+    ("model", "average", "is_registered"),
+    [
+        ("net", "deepcopy(net)", True),
+        ("net", "copy(deepcopy(net))", True),
+        ("deepcopy(net)", "deepcopy(net)", True),
+        ("net", "deepcopy(other)", False),
+        ("other", "deepcopy(net)", False),
+        ("deepcopy(nn.Linear(1, 1))", "net", False),
+    ],
+)
+def test_a_copy_has_the_methods_of_what_it_is_a_copy_of(
+    model: str, average: str, is_registered: bool
+) -> None:
+    """Bagel's average: what wraps it wraps the model, too."""
+    head = program("return self.head(x)").partition("def main")[0]
+    source = head + COPIES.format(model=model, average=average)
+    _, after = migrate({"train.py": source})
+    assert ('register_fsdp_forward_method(net, "method")' in after["train.py"]) is is_registered

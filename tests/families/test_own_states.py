@@ -50,6 +50,44 @@ def test_states_in_memory_of_schedulers_and_by_rank_stay(body: str) -> None:
     assert all(line.strip() in after["train.py"] for line in body.splitlines())
 
 
+SEVERAL = (
+    "if rank < shards:",
+    "if shards > rank:",
+    "if hybrid and rank < shards:",
+    "if rank <= last:",
+    "if not rank >= shards:",
+    "if rank < 4:",
+    "if rank >= shards:\n    pass\nelse:",
+)
+ONE = (
+    "if rank == 0:",
+    "if rank < 1:",
+    "if rank <= 0:",
+    "if rank < shards and rank == 0:",
+    "if rank > shards:",
+)
+
+
+@pytest.mark.parametrize("condition", [*SEVERAL, *ONE])
+@pytest.mark.parametrize("loaded", [False, True])
+def test_ranks_of_which_each_saves_its_own_part_are_not_one_that_saves_for_all(
+    condition: str, loaded: bool
+) -> None:
+    """Bagel's: of hybrid sharding, the ranks of the first group write a file each."""
+    body = f"{condition}\n    torch.save(optimizer.state_dict(), f'{{path}}/{{rank}}.pt')"
+    if loaded:
+        body = f"optimizer.load_state_dict(torch.load(f'{{path}}/{{rank}}.pt'))\n{body}"
+    text = rewritten(program(body).replace("rank, path", "rank, shards, last, hybrid, path"))
+    if condition in SEVERAL:
+        assert "torch.save(optimizer.state_dict()" in text
+        assert "for every rank" not in text
+        assert "one rank saves" not in text.lower()
+        assert "full_state_dict" not in text
+        assert ("own_optimizer_state(" in text) is loaded
+    else:
+        assert "One rank saves" in text or loaded
+
+
 def test_sgd_without_a_momentum_has_no_state_that_could_be_lost() -> None:
     body = "if rank == 0:\n    torch.save(optimizer.state_dict(), path)"
     text = rewritten(program(body, "SGD(model.parameters(), lr=0.1)"))

@@ -235,7 +235,7 @@ def is_converted(call: ast.Call, module: Module, study: Study) -> bool:
 
 def _is_of_one_rank(call: ast.Call, module: Module, study: Study) -> bool:
     """Whether one rank alone has the state, or alone does anything with it."""
-    if ranks.guard(call, module) is not None:
+    if ranks.is_for_one(call, module):
         return True
     if hoisting_places.standing(Site(SAVE, module, call, call.func), (), study).review:
         return True
@@ -264,7 +264,7 @@ def _goes_to_one(node: ast.AST, module: Module, study: Study, depth: int) -> boo
                     uses += _uses_of_parameter(value, node, parent)
     uses = [(n, w) for n, w in uses if not snapshots.is_subscripted_target(n, w)]
     return bool(depth and uses) and all(
-        ranks.guard(n, w) is not None or _goes_to_one(n, w, study, depth - 1) for n, w in uses
+        ranks.is_for_one(n, w) or _goes_to_one(n, w, study, depth - 1) for n, w in uses
     )
 
 

@@ -26,7 +26,12 @@ from fsdp_migrate.families.wrapping.computing_methods import (
     is_decorated,
 )
 from fsdp_migrate.families.wrapping.gathered import is_gathered
-from fsdp_migrate.families.wrapping.wrapped_modules import models_made, unwrapped, wrapped_by
+from fsdp_migrate.families.wrapping.wrapped_modules import (
+    models_made,
+    originals,
+    unwrapped,
+    wrapped_by,
+)
 from fsdp_migrate.fsdp1.construct import Construct
 from fsdp_migrate.fsdp1.site import Site
 from fsdp_migrate.planning.model import Constructor
@@ -92,7 +97,7 @@ def _method_names(constructor: Constructor, methods: Methods) -> set[str]:
     values = {
         value
         for wrapped, module in wrapped_by(constructor, methods.study)
-        for value in methods.study.values(wrapped, module)
+        for value in originals(methods.study.values(wrapped, module), methods.study)
     }
     classes = [v.callee for v in values if isinstance(v, Made) and isinstance(v.callee, Class)]
     return {
@@ -135,7 +140,8 @@ def _add(
 def _all_have(name: str, model: Made, methods: Methods) -> bool:
     """Whether every module that may be wrapped at a call has a method of that name."""
     wrapped = first_argument(of_kind(model.node, ast.Call))
-    for value in methods.study.values(wrapped, model.module) if wrapped is not None else ():
+    values = methods.study.values(wrapped, model.module) if wrapped is not None else frozenset()
+    for value in originals(values, methods.study):
         known = isinstance(value, Made) and isinstance(value.callee, Class)
         if not known or methods.find(value.callee, name) is None:  # type: ignore[attr-defined]
             return False
