@@ -53,14 +53,15 @@ def main():
     net = Net()
     average = wrap(deepcopy(net))
     model = wrap(net)
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.5)
+    other = {other}
+    optimizer = torch.optim.SGD([*model.parameters(), *other.parameters()], lr=0.5)
     torch.manual_seed(dist.get_rank())
     with torch.no_grad():
         average(torch.randn(6, 8))  # FSDP1's units belong to the root from here on
     for _ in range(4):
         x = torch.randn(6, 8)
         optimizer.zero_grad()
-        found = (model(x) - average.look(x)).square().mean()
+        found = (model(x) - average.look(x) + other(x)).square().mean()
         found.backward()
         optimizer.step()
         with torch.no_grad():
@@ -74,9 +75,21 @@ main()
 """
 
 
-def test_a_method_of_the_average_computes_as_before(launcher: Launcher, tmp_path: Path) -> None:
-    both = written({"train.py": PROGRAM.encode()}, tmp_path)
-    assert 'register_fsdp_forward_method(net, "look")' in both.after.read_text()
+OTHERS = {
+    "one of its own class": ("wrap(Net())", False),
+    "one without the method": ("wrap(nn.Sequential(Block(), Block()))", True),
+}
+
+
+@pytest.mark.parametrize("name", OTHERS)
+def test_a_method_of_the_average_computes_as_before(
+    name: str, launcher: Launcher, tmp_path: Path
+) -> None:
+    other, is_asked = OTHERS[name]
+    both = written({"train.py": PROGRAM.replace("{other}", other).encode()}, tmp_path)
+    text = both.after.read_text()
+    assert 'register_fsdp_forward_method(net, "look")' in text
+    assert ('if hasattr(net, "look"):' in text) is is_asked
     before = launcher.script(both.before)
     after = launcher.script(both.after, fsdp1="forbid")
     assert compare(before, after, tolerance=1e-5) >= 4

@@ -13,6 +13,7 @@ that needs none may be called by some ranks only.
 from __future__ import annotations
 
 import ast
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -55,6 +56,7 @@ class Entry:
     use: Use
     made: dict[ast.Call, Module] = field(default_factory=dict)  # the calls that made the models
     everywhere: bool = True  # all models that these calls make have it
+    told: bool = True  # it is known of all of them whether they have it
     in_forward: bool = False  # forward may call it as well
     nested: bool = False  # one of the methods may call the other, or the model
     inside: bool = False  # with something that it has computed
@@ -134,18 +136,20 @@ def _add(
                 found[function] = Entry(attribute.attr, site, cls, function, use)
             entry = found[function]
             entry.made[of_kind(model.node, ast.Call)] = model.module
-            entry.everywhere &= _all_have(attribute.attr, model, methods)
+            for cls in _classes_wrapped(model, methods):
+                entry.told &= cls is not None
+                entry.everywhere &= cls is not None and methods.find(cls, entry.name) is not None
 
 
-def _all_have(name: str, model: Made, methods: Methods) -> bool:
-    """Whether every module that may be wrapped at a call has a method of that name."""
+def _classes_wrapped(model: Made, methods: Methods) -> Iterator[Class | None]:
+    """The classes of every module that may be wrapped at a call; None for one that is not known."""
     wrapped = first_argument(of_kind(model.node, ast.Call))
-    values = methods.study.values(wrapped, model.module) if wrapped is not None else frozenset()
-    for value in originals(values, methods.study):
-        known = isinstance(value, Made) and isinstance(value.callee, Class)
-        if not known or methods.find(value.callee, name) is None:  # type: ignore[attr-defined]
-            return False
-    return wrapped is not None
+    if wrapped is None:
+        yield None
+        return
+    for value in originals(methods.study.values(wrapped, model.module), methods.study):
+        callee = value.callee if isinstance(value, Made) else None
+        yield callee if isinstance(callee, Class) else None
 
 
 def _may_call(use: Use, entry: Entry) -> bool:
