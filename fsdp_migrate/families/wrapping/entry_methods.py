@@ -136,9 +136,9 @@ def _add(
                 found[function] = Entry(attribute.attr, site, cls, function, use)
             entry = found[function]
             entry.made[of_kind(model.node, ast.Call)] = model.module
-            for cls in _classes_wrapped(model, methods):
-                entry.told &= cls is not None
-                entry.everywhere &= cls is not None and methods.find(cls, entry.name) is not None
+            for each in _classes_wrapped(model, methods):
+                entry.told &= each is not None
+                entry.everywhere &= each is not None and methods.find(each, entry.name) is not None
 
 
 def _classes_wrapped(model: Made, methods: Methods) -> Iterator[Class | None]:
