@@ -384,3 +384,54 @@ class Strategy:
 def test_an_optimizer_beside_what_may_be_a_model(model: str, held: str, is_marked: bool) -> None:
     text = rewritten(UNFOLLOWED.format(model=model, held=held))
     assert ("FSDP312" in text) is is_marked
+
+
+BESIDE = """\
+import torch
+import torch.distributed as dist
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+
+class Average{base}:
+    def __init__(self, params):
+        self.params = [p.clone() for p in params]
+
+    def state_dict(self):
+        return dict(enumerate(self.params))
+
+
+def save(optimizer, average, path):
+    state = optimizer.state_dict()
+    if dist.get_rank() == 0:
+        torch.save(average.state_dict(), path)
+        torch.save({{"optimizer": state}}, path)
+
+
+def main(net, batches, path):
+    model = FSDP(net, use_orig_params=True)
+    optimizer = torch.optim.AdamW(model.parameters())
+    average = Average(model.parameters()) if path else {otherwise}
+    for batch in batches:
+        model(batch).sum().backward()
+        optimizer.step()
+    save(optimizer, average, path)
+"""
+
+
+@pytest.mark.parametrize(
+    ("base", "otherwise", "is_marked"),
+    [
+        ("", "None", True),
+        ("(torch.nn.Module)", "None", False),
+        ("", "made(path)", False),
+        ("(Base)", "None", False),
+    ],
+)
+def test_an_object_that_is_no_module_says_nothing_of_whose_optimizer_it_is(
+    base: str, otherwise: str, is_marked: bool
+) -> None:
+    """An average's state beside the optimizer's: what is a module may be what it trains."""
+    source = BESIDE.format(base=base, otherwise=otherwise)
+    source = source.replace("import torch\n", "import torch\nfrom elsewhere import Base, made\n", 1)
+    _, after = migrate({"train.py": source})
+    assert ("TODO(fsdp-migrate FSDP312)" in after["train.py"]) is is_marked
