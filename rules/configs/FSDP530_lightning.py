@@ -40,6 +40,11 @@ RULE = Rule(
 
 WRAPS = "Lightning wraps the model with FSDP1 here"
 ELSEWHERE = "Lightning is given this strategy elsewhere, and wraps the model with FSDP1"
+DERIVED = "this class derives from Lightning's, which wraps the model with FSDP1"
+DERIVE = (
+    "derive it from ModelParallelStrategy, and shard in the hook of the model, configure_model: of "
+    "its methods, those for FSDP1's states, clipping and wrapping go or change"
+)
 PLAIN = "write ModelParallelStrategy with data_parallel_size, tensor_parallel_size=1 and a hook"
 SIZE = (
     "data_parallel_size is the number of all processes: both sizes are needed, as the default is "
@@ -80,7 +85,10 @@ def decide(site: Site, study: Study) -> Decision:
     calls = study.cache(lightning_calls.strategy_calls)
     found = next((each for each in calls if each.call is site.node), None)
     if found is None:
-        return study.left(site, RULE.code, ELSEWHERE, PLAIN)
+        around = site.module.table.parents.get(site.node)
+        is_base = isinstance(around, ast.ClassDef) and site.node in around.bases
+        said = (DERIVED, DERIVE) if is_base else (ELSEWHERE, PLAIN)
+        return study.left(site, RULE.code, *said)
     try:
         target = _target(found, study)
     except Unknown as problem:

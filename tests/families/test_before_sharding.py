@@ -83,3 +83,51 @@ def test_one_that_may_run_later_holds_the_model_back(rest: str) -> None:
     found, is_sharded = _places(rest)
     assert Outcome.LEFT in found
     assert not is_sharded
+
+
+SCRIPT = """\
+import torch
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+from {imported} import settings
+
+
+def main(build, path, net):
+    models = build()
+    model = models["model"]
+    {above}
+    net = FSDP(net)
+    {below}
+    return net
+
+
+if __name__ == "__main__":
+    main(*settings)
+"""
+LOADED = "model.load_state_dict(torch.load(path))"
+OTHER = """\
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+settings = ()
+
+
+def wrap(net):
+    return FSDP(net)
+"""
+
+
+@pytest.mark.parametrize(
+    ("above", "below", "imported", "is_marked"),
+    [
+        (LOADED, "", "plain", False),  # what shards in the other file is in no program with it
+        (LOADED, "", "other", True),
+        ("", LOADED, "plain", True),
+    ],
+)
+def test_what_a_script_never_runs_with_it_says_nothing_of_the_order(
+    above: str, below: str, imported: str, is_marked: bool
+) -> None:
+    """A model for rewards, which is loaded above the wrap of another."""
+    source = SCRIPT.format(imported=imported, above=above or "pass", below=below or "pass")
+    files = {"train.py": source, "other.py": OTHER, "plain.py": "settings = ()\n"}
+    _, after = migrate(files)
+    assert ("TODO(fsdp-migrate FSDP303)" in after["train.py"]) is is_marked

@@ -50,6 +50,44 @@ def test_states_in_memory_of_schedulers_and_by_rank_stay(body: str) -> None:
     assert all(line.strip() in after["train.py"] for line in body.splitlines())
 
 
+SEVERAL = (
+    "if rank < shards:",
+    "if shards > rank:",
+    "if hybrid and rank < shards:",
+    "if rank <= last:",
+    "if not rank >= shards:",
+    "if rank < 4:",
+    "if rank >= shards:\n    pass\nelse:",
+)
+ONE = (
+    "if rank == 0:",
+    "if rank < 1:",
+    "if rank <= 0:",
+    "if rank < shards and rank == 0:",
+    "if rank > shards:",
+)
+
+
+@pytest.mark.parametrize("condition", [*SEVERAL, *ONE])
+@pytest.mark.parametrize("loaded", [False, True])
+def test_ranks_of_which_each_saves_its_own_part_are_not_one_that_saves_for_all(
+    condition: str, loaded: bool
+) -> None:
+    """Bagel's: of hybrid sharding, the ranks of the first group write a file each."""
+    body = f"{condition}\n    torch.save(optimizer.state_dict(), f'{{path}}/{{rank}}.pt')"
+    if loaded:
+        body = f"optimizer.load_state_dict(torch.load(f'{{path}}/{{rank}}.pt'))\n{body}"
+    text = rewritten(program(body).replace("rank, path", "rank, shards, last, hybrid, path"))
+    if condition in SEVERAL:
+        assert "torch.save(optimizer.state_dict()" in text
+        assert "for every rank" not in text
+        assert "one rank saves" not in text.lower()
+        assert "full_state_dict" not in text
+        assert ("own_optimizer_state(" in text) is loaded
+    else:
+        assert "One rank saves" in text or loaded
+
+
 def test_sgd_without_a_momentum_has_no_state_that_could_be_lost() -> None:
     body = "if rank == 0:\n    torch.save(optimizer.state_dict(), path)"
     text = rewritten(program(body, "SGD(model.parameters(), lr=0.1)"))
@@ -346,3 +384,54 @@ class Strategy:
 def test_an_optimizer_beside_what_may_be_a_model(model: str, held: str, is_marked: bool) -> None:
     text = rewritten(UNFOLLOWED.format(model=model, held=held))
     assert ("FSDP312" in text) is is_marked
+
+
+BESIDE = """\
+import torch
+import torch.distributed as dist
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+
+class Average{base}:
+    def __init__(self, params):
+        self.params = [p.clone() for p in params]
+
+    def state_dict(self):
+        return dict(enumerate(self.params))
+
+
+def save(optimizer, average, path):
+    state = optimizer.state_dict()
+    if dist.get_rank() == 0:
+        torch.save(average.state_dict(), path)
+        torch.save({{"optimizer": state}}, path)
+
+
+def main(net, batches, path):
+    model = FSDP(net, use_orig_params=True)
+    optimizer = torch.optim.AdamW(model.parameters())
+    average = Average(model.parameters()) if path else {otherwise}
+    for batch in batches:
+        model(batch).sum().backward()
+        optimizer.step()
+    save(optimizer, average, path)
+"""
+
+
+@pytest.mark.parametrize(
+    ("base", "otherwise", "is_marked"),
+    [
+        ("", "None", True),
+        ("(torch.nn.Module)", "None", False),
+        ("", "made(path)", False),
+        ("(Base)", "None", False),
+    ],
+)
+def test_an_object_that_is_no_module_says_nothing_of_whose_optimizer_it_is(
+    base: str, otherwise: str, is_marked: bool
+) -> None:
+    """An average's state beside the optimizer's: what is a module may be what it trains."""
+    source = BESIDE.format(base=base, otherwise=otherwise)
+    source = source.replace("import torch\n", "import torch\nfrom elsewhere import Base, made\n", 1)
+    _, after = migrate({"train.py": source})
+    assert ("TODO(fsdp-migrate FSDP312)" in after["train.py"]) is is_marked

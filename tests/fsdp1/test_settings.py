@@ -33,6 +33,32 @@ def parsed():
 
 # In each, ``a`` is the state of an FSDP1 model and ``b`` of another one.
 TOLD = {
+    "the truth of a setting, given on": """\
+def save(model, fsdp=False):
+    if fsdp:
+        a = model.state_dict()
+    else:
+        b = model.state_dict()
+
+def main(net):
+    args = parsed()
+    fsdp = bool(args.fsdp)
+    model = FSDP(net) if fsdp else DDP(net)
+    save(model, fsdp=fsdp)
+""",
+    "the truth of a setting, and the setting": """\
+def save(model, fsdp):
+    if not fsdp:
+        b = model.state_dict()
+    else:
+        a = model.state_dict()
+
+def main(net):
+    args = parsed()
+    fsdp = bool(getattr(args, "fsdp", True))
+    model = FSDP(net) if fsdp else net
+    save(model, getattr(args, "fsdp", True))
+""",
     "a flag that a choice of two constants gives": """\
 def main(net):
     args = parsed()
@@ -324,6 +350,48 @@ def main(net, trainer):
     trainer.fit(saving)
 """
 NOT_TOLD = {
+    "the truth of a setting is compared, and the setting is": """\
+def save(model, mode):
+    if mode == True:
+        a = model.state_dict()
+    else:
+        b = model.state_dict()
+
+def main(net):
+    args = parsed()
+    if bool(args.mode) == True:
+        model = FSDP(net)
+    else:
+        model = DDP(net)
+    save(model, args.mode)
+""",
+    "the truth of another": """\
+def save(model, fsdp):
+    if fsdp:
+        a = model.state_dict()
+    else:
+        b = model.state_dict()
+
+def main(net):
+    args = parsed()
+    model = FSDP(net) if bool(args.fsdp) else DDP(net)
+    save(model, bool(args.mode))
+""",
+    "the truth of what each call is given": """\
+def save(model, fsdp):
+    if fsdp:
+        a = model.state_dict()
+    else:
+        b = model.state_dict()
+
+def build(net, flag):
+    fsdp = bool(flag)
+    return FSDP(net) if fsdp else DDP(net)
+
+def main(net, first, second):
+    model = build(net, first)
+    save(model, bool(second))
+""",
     "one of two choices that shards": """\
 def main(net):
     args = parsed()

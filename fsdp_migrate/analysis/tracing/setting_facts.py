@@ -36,6 +36,7 @@ from fsdp_migrate.syntax.scopes import Kind
 from fsdp_migrate.syntax.trees import FUNCTIONS, LOOPS
 
 FALSE = frozenset({None, False, ""})
+TRUTH = "bool("
 # ``1 < size`` is ``size > 1``.
 MIRRORED = {ast.Gt: ast.Lt, ast.GtE: ast.LtE, ast.Lt: ast.Gt, ast.LtE: ast.GtE}
 DEPTH = 6  # definitions that are followed
@@ -248,6 +249,8 @@ class SettingFacts:
                 return found
         # The name has a value as well where its condition tells nothing, one way or the other.
         setting = self.names.setting(test, module)
+        if setting.startswith(TRUTH):
+            setting = setting[len(TRUTH) : -1]  # whether it holds is all that is asked here
         own = self._read(test, setting, FALSE, module, holds=not holds) if setting else NOTHING
         return found | own
 

@@ -75,9 +75,11 @@ class SettingNames:
                 func=ast.Attribute(value=base, attr="get"), args=[ast.Constant(value=str(last)), *_]
             ):
                 pass
-            case ast.Call(func=ast.Name(id="int" | "str" as kind), args=[inner], keywords=[]):
+            case ast.Call(
+                func=ast.Name(id="bool" | "int" | "str" as kind), args=[inner], keywords=[]
+            ):
                 read = self.setting(inner, module, depth + 1)
-                return f"{kind}({read})" if read else ""
+                return f"{kind}({read})" if read and not (kind == "bool" and OWN in read) else ""
             case ast.Call(func=ast.Attribute(value=base, attr=name), args=[], keywords=[]) if (
                 name in UNCHANGED
             ):
@@ -97,6 +99,8 @@ class SettingNames:
             node, module = kept
             kept = self.assigned(node, module)
         match node:
+            case ast.Call(func=ast.Name(id="bool"), args=[inner], keywords=[]):
+                return self.default(inner, module)
             case ast.Call(func=ast.Name(id="getattr"), args=[_, _]):
                 return None
             case ast.Call(args=[_]):

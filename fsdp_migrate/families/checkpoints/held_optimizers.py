@@ -63,7 +63,8 @@ def held_optimizer(optimizer: ast.expr, module: Module, study: Study) -> Held:
         _is_told(optimizer, holders, module, study)
         or _is_asked_for_more(optimizer, holders, module, study)
     ):
-        return Held("", values, f"{problem}, or is one")
+        may = f"the optimizer may be of the class {name}, which is no torch.optim.Optimizer"
+        return Held("", values, f"{may}, and may be one of torch's")
     found: set[str] = set()
     inside: set[Value] = set()
     for holder in holders:

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from fsdp_migrate.analysis.flow import access_path
 from fsdp_migrate.analysis.module import Module
-from fsdp_migrate.analysis.values import Computed, Constant, Function, Made, Unknown
+from fsdp_migrate.analysis.values import Class, Computed, Constant, Function, Made, Unknown
 from fsdp_migrate.families.checkpoints import (
     held_optimizers,
     hoisting_places,
@@ -24,7 +24,7 @@ from fsdp_migrate.families.checkpoints import (
 from fsdp_migrate.families.parameters import other_branches, parameter_owners
 from fsdp_migrate.families.training_loop import schedulers
 from fsdp_migrate.families.training_loop.early_optimizers import is_optimizer_name
-from fsdp_migrate.fsdp1 import possible_models, unfollowed
+from fsdp_migrate.fsdp1 import model_values, possible_models, unfollowed
 from fsdp_migrate.fsdp1.construct import Construct
 from fsdp_migrate.fsdp1.references import enclosing_function
 from fsdp_migrate.fsdp1.site import Site
@@ -200,8 +200,17 @@ def _is_known(use: Use, module: Module, study: Study) -> bool:
         or unfollowed.OTHER_OBJECTS.search(ast.unparse(attribute.value))
         or _is_optimizer(attribute.value, module, study)
         or study.traced(attribute.value, module)
+        or _is_no_module(attribute.value, module, study)
         for attribute in module.table.attributes_by_name.of((GIVEN, TAKEN))
     )
+
+
+def _is_no_module(node: ast.expr, module: Module, study: Study) -> bool:
+    """Whether something is surely no module: an object that averages parameters, say."""
+    values = [v for v in study.values(node, module) if not isinstance(v, Constant)]
+    classes = [v.callee for v in values if isinstance(v, Made) and isinstance(v.callee, Class)]
+    plain = [cls for cls in classes if model_values.is_plain_class(cls, study.tracer)]
+    return bool(plain) and len(plain) == len(values)
 
 
 def _is_beside_unfollowed(use: Use, module: Module, study: Study) -> bool:
@@ -235,7 +244,7 @@ def is_converted(call: ast.Call, module: Module, study: Study) -> bool:
 
 def _is_of_one_rank(call: ast.Call, module: Module, study: Study) -> bool:
     """Whether one rank alone has the state, or alone does anything with it."""
-    if ranks.guard(call, module) is not None:
+    if ranks.is_for_one(call, module):
         return True
     if hoisting_places.standing(Site(SAVE, module, call, call.func), (), study).review:
         return True
@@ -264,7 +273,7 @@ def _goes_to_one(node: ast.AST, module: Module, study: Study, depth: int) -> boo
                     uses += _uses_of_parameter(value, node, parent)
     uses = [(n, w) for n, w in uses if not snapshots.is_subscripted_target(n, w)]
     return bool(depth and uses) and all(
-        ranks.guard(n, w) is not None or _goes_to_one(n, w, study, depth - 1) for n, w in uses
+        ranks.is_for_one(n, w) or _goes_to_one(n, w, study, depth - 1) for n, w in uses
     )
 
 

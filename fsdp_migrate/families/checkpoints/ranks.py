@@ -24,6 +24,13 @@ RANK_WORDS = (
 )
 OTHER_RANKS = ("lora", "ranking")  # words for ranks that are no processes
 BLOCKS = ("body", "orelse", "finalbody")
+Order = type[ast.cmpop]
+MIRRORED: dict[Order, Order] = {ast.Lt: ast.Gt, ast.LtE: ast.GtE, ast.Gt: ast.Lt, ast.GtE: ast.LtE}
+NEGATED: dict[Order, Order] = {ast.Lt: ast.GtE, ast.LtE: ast.Gt, ast.Gt: ast.LtE, ast.GtE: ast.Lt}
+BELOW: dict[Order, int] = {
+    ast.Lt: 1,
+    ast.LtE: 0,
+}  # the bound up to which it is the first rank alone
 
 
 @dataclass(frozen=True, eq=False)
@@ -52,6 +59,11 @@ class Guard:
 def guard(node: ast.AST, module: Module) -> str | None:
     """Where the innermost condition on the rank has ``node`` run within its function."""
     return next((found.where for found in guards(node, module)), None)
+
+
+def is_for_one(node: ast.AST, module: Module) -> bool:
+    """Whether a condition has ``node`` run on one rank alone, within its function."""
+    return any(not is_for_several(found) for found in guards(node, module))
 
 
 def guards(node: ast.AST, module: Module) -> Iterator[Guard]:
@@ -94,6 +106,36 @@ def _keeps_apart(test: ast.expr, *, holds: bool) -> bool:
     if isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not):
         return _keeps_apart(test.operand, holds=not holds)
     return mentions_rank(test)
+
+
+def is_for_several(found: Guard) -> bool:
+    """Whether more than one rank may get to the place behind a condition: ``rank < shards``.
+
+    ``rank < 1`` and ``rank <= 0`` are for the first alone.
+    """
+    test = found.test
+    if isinstance(test, ast.BoolOp):
+        parts = [part for part in test.values if mentions_rank(part)]
+        wide = isinstance(test.op, ast.And) is not found.otherwise
+        return wide and all(_is_wide(part, holds=not found.otherwise) for part in parts)
+    return not found.exits and _is_wide(test, holds=not found.otherwise)
+
+
+def _is_wide(test: ast.expr, *, holds: bool) -> bool:
+    """Whether a comparison of the rank with a bound is true (or false) on several ranks."""
+    if isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not):
+        return _is_wide(test.operand, holds=not holds)
+    if not isinstance(test, ast.Compare) or len(test.ops) != 1:
+        return False
+    left, right, operator = test.left, test.comparators[0], type(test.ops[0])
+    if mentions_rank(right):
+        left, right, operator = right, left, MIRRORED.get(operator, operator)
+    if not mentions_rank(left) or mentions_rank(right):
+        return False
+    if not holds:
+        operator = NEGATED.get(operator, operator)
+    bound = right.value if isinstance(right, ast.Constant) else None
+    return operator in BELOW and (not isinstance(bound, int) or bound > BELOW[operator])
 
 
 def decorator(function: ast.AST) -> tuple[ast.expr, str] | None:

@@ -9,6 +9,7 @@ from collections.abc import Iterable
 
 from fsdp_migrate.analysis.module import Module
 from fsdp_migrate.families.training_loop.later_wraps import function_scope
+from fsdp_migrate.families.wrapping.one_program import can_meet
 from fsdp_migrate.fsdp1.references import enclosing_function
 from fsdp_migrate.planning.context import Study
 from fsdp_migrate.planning.model import Constructor
@@ -23,8 +24,11 @@ def runs_before_sharding(
 ) -> bool:
     """Whether something has run, wherever it is led to, when one of ``models`` is sharded.
 
-    In every function that leads to both, the one comes first; and there is one for each model.
+    In every function that leads to both, the one comes first; and there is one for each model that
+    can be in one program with it.
     """
+    models = list(models)
+    models = [m for m in models if can_meet(module, m.module, study)] or models
     here = _leading_to(place, module, study)
     found = [_made_at(each) for each in models]
     there = [_leading_to(call, where, study) for each in found for call, where in each]

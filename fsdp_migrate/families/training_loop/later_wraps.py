@@ -84,6 +84,7 @@ def wrapping_calls(
             if any(isinstance(v, (Function, Class)) for v in callees) and (
                 model_values.models(study.values(call, module), study.tracer)
                 and not _is_beside_model(path, call, module, study)
+                and (call in leading or not _is_handed_back(path, call, module, study))
             ):
                 yield call
                 continue
@@ -104,6 +105,13 @@ def _is_beside_model(path: str, call: ast.Call, module: Module, study: Study) ->
     given = given_arguments(call)
     found = {access_path(a) for a in given if not wrapped.isdisjoint(study.values(a, module))}
     return bool(found) and path not in found
+
+
+def _is_handed_back(path: str, call: ast.Call, module: Module, study: Study) -> bool:
+    """Whether a call gives no other models than it is given at ``path``: ``unwrap(model)``."""
+    given = [a for a in given_arguments(call) if access_path(a) == path]
+    known = frozenset[Constructor]().union(*(study.models(a, module).constructors for a in given))
+    return study.models(call, module).constructors <= known
 
 
 def wrapping_constructors(wrap: ast.Call, module: Module, study: Study) -> frozenset[Constructor]:

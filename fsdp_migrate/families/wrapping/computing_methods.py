@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from fsdp_migrate.analysis.module import Module
 from fsdp_migrate.analysis.values import Class, Function, Made, Value, Values
 from fsdp_migrate.families.wrapping.module_values import Kind, ModuleValues
-from fsdp_migrate.families.wrapping.wrapped_modules import models_made
+from fsdp_migrate.families.wrapping.wrapped_modules import models_made, originals
 from fsdp_migrate.syntax.expressions import first_argument, given_arguments, last_name
 from fsdp_migrate.syntax.kinds import of_kind
 
@@ -151,6 +151,7 @@ class Methods:
         if wrapped is None:
             return []
         values = self.study.tracer.evaluate(wrapped, model.module, model.frame)
+        values = originals(values, self.study)
         found = [v.callee for v in values if isinstance(v, Made) and isinstance(v.callee, Class)]
         return list({cls.node: cls for cls in found}.values())
 

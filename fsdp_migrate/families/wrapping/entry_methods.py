@@ -13,6 +13,7 @@ that needs none may be called by some ranks only.
 from __future__ import annotations
 
 import ast
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -26,7 +27,12 @@ from fsdp_migrate.families.wrapping.computing_methods import (
     is_decorated,
 )
 from fsdp_migrate.families.wrapping.gathered import is_gathered
-from fsdp_migrate.families.wrapping.wrapped_modules import models_made, unwrapped, wrapped_by
+from fsdp_migrate.families.wrapping.wrapped_modules import (
+    models_made,
+    originals,
+    unwrapped,
+    wrapped_by,
+)
 from fsdp_migrate.fsdp1.construct import Construct
 from fsdp_migrate.fsdp1.site import Site
 from fsdp_migrate.planning.model import Constructor
@@ -50,6 +56,7 @@ class Entry:
     use: Use
     made: dict[ast.Call, Module] = field(default_factory=dict)  # the calls that made the models
     everywhere: bool = True  # all models that these calls make have it
+    told: bool = True  # it is known of all of them whether they have it
     in_forward: bool = False  # forward may call it as well
     nested: bool = False  # one of the methods may call the other, or the model
     inside: bool = False  # with something that it has computed
@@ -92,7 +99,7 @@ def _method_names(constructor: Constructor, methods: Methods) -> set[str]:
     values = {
         value
         for wrapped, module in wrapped_by(constructor, methods.study)
-        for value in methods.study.values(wrapped, module)
+        for value in originals(methods.study.values(wrapped, module), methods.study)
     }
     classes = [v.callee for v in values if isinstance(v, Made) and isinstance(v.callee, Class)]
     return {
@@ -129,17 +136,20 @@ def _add(
                 found[function] = Entry(attribute.attr, site, cls, function, use)
             entry = found[function]
             entry.made[of_kind(model.node, ast.Call)] = model.module
-            entry.everywhere &= _all_have(attribute.attr, model, methods)
+            for each in _classes_wrapped(model, methods):
+                entry.told &= each is not None
+                entry.everywhere &= each is not None and methods.find(each, entry.name) is not None
 
 
-def _all_have(name: str, model: Made, methods: Methods) -> bool:
-    """Whether every module that may be wrapped at a call has a method of that name."""
+def _classes_wrapped(model: Made, methods: Methods) -> Iterator[Class | None]:
+    """The classes of every module that may be wrapped at a call; None for one that is not known."""
     wrapped = first_argument(of_kind(model.node, ast.Call))
-    for value in methods.study.values(wrapped, model.module) if wrapped is not None else ():
-        known = isinstance(value, Made) and isinstance(value.callee, Class)
-        if not known or methods.find(value.callee, name) is None:  # type: ignore[attr-defined]
-            return False
-    return wrapped is not None
+    if wrapped is None:
+        yield None
+        return
+    for value in originals(methods.study.values(wrapped, model.module), methods.study):
+        callee = value.callee if isinstance(value, Made) else None
+        yield callee if isinstance(callee, Class) else None
 
 
 def _may_call(use: Use, entry: Entry) -> bool:

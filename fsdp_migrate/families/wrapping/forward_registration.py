@@ -47,8 +47,6 @@ def registration_problem(entry: Entry, study: Study) -> tuple[str, str]:
             "must compute with wrapped children only",
             "where it does not, register a method that only calls it",
         )
-    if not entry.everywhere and not classes_with_it(entry, study):
-        return f"other models may be wrapped where this one is, without {name}()", by_hand
     for call, module in entry.made.items():
         constructor = _constructor(call, module, study)
         # Only a root keeps its parameters when a call inside the method ends.
@@ -86,6 +84,12 @@ def classes_with_it(entry: Entry, study: Study) -> frozenset[str]:
     return classes if None not in met and classes <= known else frozenset()
 
 
+def _is_asked_for(entry: Entry, study: Study) -> bool:
+    """Whether a model is asked for the method first: others may be wrapped there, without it, and
+    registering it on those is an error."""
+    return not entry.everywhere and not classes_with_it(entry, study)
+
+
 def _without_gradients(function: FunctionNode) -> bool:
     """Whether a method runs without gradients, by its decorator."""
     decorators = (d.func if isinstance(d, ast.Call) else d for d in function.decorator_list)
@@ -114,6 +118,11 @@ def registration_review(entry: Entry, study: Study, *, before_forward: bool = Fa
             f"under mixed precision, floating-point inputs of {entry.name}() are now cast to "
             "param_dtype"
         )
+    if _is_asked_for(entry, study) and not entry.told:
+        return (
+            f"what else is wrapped here gathers its parameters for {entry.name}() too, if it has "
+            "such a method: every rank has to call it then"
+        )
     return ""
 
 
@@ -135,10 +144,12 @@ def constructors(entry: Entry, study: Study) -> frozenset[Constructor]:
     return frozenset(_constructor(call, module, study) for call, module in entry.made.items())
 
 
-def _names(call: ast.Call, study: Study) -> list[str]:
-    """The methods to register on the model that a call makes, each once for all its classes."""
-    made = (e for e in entries(study) if call in e.made)
-    return list(dict.fromkeys(e.name for e in made if not registration_problem(e, study)[0]))
+def _names(call: ast.Call, study: Study) -> dict[str, bool]:
+    """The methods to register on the model that a call makes, each once for all its classes, and
+    whether it is asked for them first."""
+    made = [e for e in entries(study) if call in e.made and not registration_problem(e, study)[0]]
+    asked = {e.name for e in made if _is_asked_for(e, study)}
+    return {e.name: e.name in asked for e in made}
 
 
 def plan_registration(plan: ShardPlan, study: Study) -> None:
@@ -150,16 +161,21 @@ def plan_registration(plan: ShardPlan, study: Study) -> None:
     target = _target(constructor.statement, constructor.call, study)
     if not placement_problem(constructor) and (plan.place is None or target is None):
         register = plan.name(FULLY_SHARD, REGISTER)
-        plan.after[:0] = [_registration(register, plan.model, name) for name in names]
+        plan.after[:0] = _registrations(register, plan.model, names)
         return
     target, near = present(target), constructor.statement
     register = plan.proposal.name(constructor.module, FULLY_SHARD, REGISTER, near)
-    lines = [_registration(register, ast.unparse(target), name) for name in names]
+    lines = _registrations(register, ast.unparse(target), names)
     plan.proposal.insert_after(constructor.module, constructor.statement, *lines)
 
 
-def _registration(register: str, model: Code | str, name: str) -> Code:
-    return code('{r}({m}, "{n}")', r=register, m=model, n=name)
+def _registrations(register: str, model: Code | str, names: dict[str, bool]) -> list[Code]:
+    lines = []
+    for name, is_asked in names.items():
+        line = code('{r}({m}, "{n}")', r=register, m=model, n=name)
+        asked = code('if hasattr({m}, "{n}"):\n    {l}', m=model, n=name, l=line)
+        lines.append(asked if is_asked else line)
+    return lines
 
 
 def register_made(constructor: Constructor, proposal: Proposal, study: Study) -> None:
@@ -180,14 +196,14 @@ def register_made(constructor: Constructor, proposal: Proposal, study: Study) ->
             wrapped = first_argument(call)
             named = isinstance(wrapped, ast.Name)
             model = wrapped.id if named else proposal.fresh(module, call, "model")  # type: ignore[union-attr]
-            lines = [_registration(register, model, name) for name in names]
+            lines = _registrations(register, model, names)
             made = code("{m} = {c}", m=model, c=call)
             back = code("return {m}", m=model)
             proposal.replace_statement(module, statement, made, *lines, back)
         else:
             target = present(_target(statement, call, study))
             model = ast.unparse(target)
-            lines = [_registration(register, model, name) for name in names]
+            lines = _registrations(register, model, names)
             proposal.insert_after(module, statement, *lines)
 
 

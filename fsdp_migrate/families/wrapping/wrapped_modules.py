@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from fsdp_migrate.analysis.module import Module
-from fsdp_migrate.analysis.values import Made
+from fsdp_migrate.analysis.values import Made, Value, Values
 from fsdp_migrate.fsdp1.model_values import models
 from fsdp_migrate.planning.model import Constructor
 from fsdp_migrate.syntax.expressions import first_argument
@@ -15,6 +15,7 @@ from fsdp_migrate.syntax.expressions import first_argument
 if TYPE_CHECKING:
     from fsdp_migrate.planning.context import Study
 INNER = frozenset({"module", "_fsdp_wrapped_module"})  # the wrapped module, by its wrapper
+COPYING = frozenset({"copy.copy", "copy.deepcopy"})
 
 
 def wrapped_by(constructor: Constructor, study: Study) -> Iterator[tuple[ast.expr, Module]]:
@@ -29,6 +30,23 @@ def wrapped_by(constructor: Constructor, study: Study) -> Iterator[tuple[ast.exp
                     continue
                 if any(v.node is constructor.call for v in study.values(call.func, module)):
                     yield wrapped, module
+
+
+def originals(values: Values, study: Study) -> Values:
+    """The values, with what was copied in the place of its copies: both are of one class."""
+    seen, waiting = set(), list(values)
+    for value in waiting:
+        if value in seen:
+            continue
+        seen.add(value)
+        if given := _copied(value):
+            waiting += study.tracer.evaluate(given, value.module, value.frame)
+    return frozenset(v for v in seen if not _copied(v))
+
+
+def _copied(value: Value) -> ast.expr | None:
+    is_copy = isinstance(value, Made) and value.made_by in COPYING
+    return first_argument(value.node) if is_copy and isinstance(value.node, ast.Call) else None
 
 
 def unwrapped(node: ast.expr) -> ast.expr:
