@@ -50,10 +50,16 @@ def without_items(
 ) -> list[cst.BaseDictElement]:
     """The items of a dictionary without those at the indices ``gone``; what stands between the
     last of them and the brace stays."""
-    kept = [item for index, item in enumerate(items) if index not in gone]
-    if kept:
-        kept[-1] = kept[-1].with_changes(comma=items[-1].comma)
-    return kept
+    kept = [index for index in range(len(items)) if index not in gone]
+    result: list[cst.BaseDictElement] = []
+    for position, index in enumerate(kept):
+        following = (*kept, len(items))[position + 1]
+        item, comma = items[index], items[following - 1].comma
+        if isinstance(item.comma, cst.Comma) and isinstance(comma, cst.Comma):
+            gap = _joined(item.comma.whitespace_after, comma.whitespace_after)
+            comma = comma.with_changes(whitespace_after=gap)
+        result.append(item if index + 1 == following else item.with_changes(comma=comma))
+    return result
 
 
 def with_item(
