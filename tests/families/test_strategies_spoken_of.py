@@ -1,4 +1,4 @@
-"""A strategy from a field or a dictionary, in a project that names none but those over all ranks."""
+"""A strategy from elsewhere, in a project that names none but those over all ranks."""
 
 from __future__ import annotations
 
@@ -76,7 +76,8 @@ def test_the_enum_has_the_name_that_it_had() -> None:
 @pytest.mark.parametrize(
     "more",
     [
-        "from torch.distributed.fsdp import ShardingStrategy\n\nother = ShardingStrategy.NO_SHARD\n",
+        "from torch.distributed.fsdp import ShardingStrategy\n\n"
+        "other = ShardingStrategy.NO_SHARD\n",
         "import sys\n\nfrom torch.distributed.fsdp import ShardingStrategy\n\n"
         "other = ShardingStrategy[sys.argv[1]]\n",
         "from torch.distributed.fsdp import ShardingStrategy as Strategy\n\n"

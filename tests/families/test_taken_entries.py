@@ -343,3 +343,16 @@ def test_a_package_that_says_the_name_elsewhere_may_call_it() -> None:
     named = PACKAGE.replace("__all__ = ", "MADE_BY = ")
     _, after = migrate(files(TRAIN) | {"lib/__init__.py": named})
     assert "= shard(net, **given)" in after["train.py"]
+
+
+def test_what_is_said_of_an_entry_goes_with_it() -> None:
+    options = SETTINGS.replace(
+        '        "limit_all_gathers": True,\n',
+        '        # for fewer of them at once\n        "limit_all_gathers": True,  # slower\n'
+        '        # the first\n        "device_id": cfg.device,  # a number\n'
+        '        "use_orig_params": True,  # to compile it\n',
+    )
+    _, after = migrate(files(TRAIN, options))
+    said = '        # the first\n        "device_id": cfg.device,  # a number\n    }\n'
+    assert said in after["lib/options.py"]
+    assert not any(w in after["lib/options.py"] for w in ("at once", "slower", "to compile"))
