@@ -102,3 +102,61 @@ def test_a_mesh_needs_the_strategy() -> None:
     train = train.replace("        net, auto", "        net, device_mesh=mesh, auto")
     _, after = migrate(files(train), EARLIER)
     assert "sharding_kwargs(config.strategy, mesh=mesh)" in after["train.py"]
+
+
+GIVEN = """\
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+from torch.distributed.fsdp import ShardingStrategy
+
+
+def build(net, name):
+    strategy = getattr(ShardingStrategy, name)
+    return FSDP(net, sharding_strategy=strategy)
+
+
+def main(net, args):
+    return build(net, "FULL_SHARD")
+"""
+TABLE = 'reshard_after_forward = {"FULL_SHARD": True, "SHARD_GRAD_OP": False}[name]'
+
+
+def test_a_name_that_callers_give_is_looked_up_as_before() -> None:
+    """A caller out of sight may give the other; what is not in the table is an error."""
+    _, after = migrate({"train.py": GIVEN}, EARLIER)
+    assert list(after) == ["train.py"]
+    assert TABLE in after["train.py"]
+    assert "reshard_after_forward=reshard_after_forward" in after["train.py"]
+    _, after = migrate({"train.py": GIVEN}, LATER)
+    assert TABLE.replace("True", "None") in after["train.py"]
+    again, _ = migrate(after, LATER)
+    assert not again.changes
+
+
+def test_a_name_of_what_shards_nothing_makes_its_mesh() -> None:
+    direct = GIVEN.replace("sharding_strategy=strategy", "sharding_strategy=ShardingStrategy[name]")
+    direct = direct.replace("    strategy = getattr(ShardingStrategy, name)\n", "")
+    _, after = migrate({"train.py": direct.replace('"FULL_SHARD")', '"NO_SHARD")')}, EARLIER)
+    assert list(after) == ["train.py"]
+    assert '{"FULL_SHARD": True, "NO_SHARD": True, "SHARD_GRAD_OP": False}' in after["train.py"]
+    assert 'if name == "NO_SHARD":' in after["train.py"]
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ('"FULL_SHARD")', "args.name)"),
+        ('"FULL_SHARD")', '"full")'),
+        ('"FULL_SHARD")', "2)"),
+        ('"FULL_SHARD")\n', '"FULL_SHARD") or build(net, args.name)\n'),
+        ("name)\n    return", "name.upper())\n    return"),
+    ],
+)
+def test_a_name_from_elsewhere_is_for_the_running_program(old: str, new: str) -> None:
+    source = GIVEN.replace(old, new)
+    _, after = migrate({"train.py": source}, EARLIER)
+    assert "**sharding_kwargs(strategy)" in after["train.py"]
+
+
+def test_a_function_that_nothing_calls_may_be_given_any() -> None:
+    _, after = migrate({"train.py": GIVEN.partition("def main")[0]}, EARLIER)
+    assert "**sharding_kwargs(strategy)" in after["train.py"]
