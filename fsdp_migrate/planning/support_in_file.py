@@ -179,7 +179,7 @@ def first_definition(
     gone = {e.node for e in edits if isinstance(e, ReplaceStatement) and not e.codes}
     body = module.source.tree.body
     staying = [n for n in body if n not in gone]
-    first = next((n for n in staying if isinstance(n, Define.ABOVE)), None)
+    first: ast.stmt | None = next((n for n in staying if isinstance(n, Define.ABOVE)), None)
     if first is None:
         imports = [at for at, n in enumerate(body) if isinstance(n, (ast.Import, ast.ImportFrom))]
         behind = body[max(imports, default=-1) + 1 :]
