@@ -355,9 +355,6 @@ def _at_run_time(site: Site, plan: ShardPlan, value: ast.expr, study: Study, rul
 def _over_all(site: Site, plan: ShardPlan, value: ast.expr, study: Study, rule: str) -> Decision:
     """Ask the strategy, which shards over all ranks, whether parameters stay whole after the
     forward."""
-    values = study.values(value, site.module)
-    if isinstance(value, ast.Name) and {*map(strategies.member, values)} == {"FULL_SHARD"}:
-        return study.rewritten(site, rule, "dropped, FULL_SHARD is the default")
     module = plan.constructor.module if plan.place is None else plan.place[0]
     enum = vocabulary.own_name(strategies.ENUM, module, plan.constructor.reference, plan, study)
     form = "{v} != {e}.SHARD_GRAD_OP"
