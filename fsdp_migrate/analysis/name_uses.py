@@ -23,14 +23,18 @@ def uses_of(
     of ``__all__``.
 
     Args:
-        handed_on: imports may hand it on, under its name, to whoever imports it from there.
+        handed_on: imports may hand it on, under its name, to whoever imports it from there, and
+            ``__all__`` may say so.
     """
     found: list[tuple[Use, Module]] = []
     for module in project.read if scope is home.table.module or scope.is_class else [home]:
         if not module.mentions(name):
             continue
         table = module.table
-        if any(string.value == name for string in table.strings) or any(_renamed(name, module)):
+        said = [string for string in table.strings if string.value == name]
+        if handed_on:
+            said = [string for string in said if string not in _offered(module)]
+        if said or any(_renamed(name, module)):
             return None
         names = [n for n in table.names_by_id.named(name) if _means(n, scope, module, home)]
         is_program = any(map(asks_for_main, module.source.tree.body))  # which hands nothing on
@@ -41,6 +45,12 @@ def uses_of(
         if not scope.is_function:
             found += [(attribute, module) for attribute in table.attributes_by_name.named(name)]
     return found
+
+
+def _offered(module: Module) -> set[ast.AST]:
+    """What ``__all__`` of a file lists."""
+    listed = module.table.module.bindings.get("__all__", ())
+    return {n for binding in listed if binding.value for n in ast.walk(binding.value)}
 
 
 def _renamed(name: str, module: Module) -> Iterator[bool]:

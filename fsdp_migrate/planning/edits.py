@@ -228,7 +228,7 @@ class Import(Edit):
 
 @dataclass(frozen=True, eq=False)
 class Define(Edit):
-    """A function is defined above a definition."""
+    """A function is defined above a statement at the top of a file."""
 
     ABOVE: ClassVar = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
 

@@ -172,12 +172,18 @@ def _outermost(node: ast.AST, module: Module) -> ast.AST | None:
 def first_definition(
     module: Module, needs: Sequence[Support], edits: Sequence[Edit]
 ) -> ast.stmt | None:
-    """The file's first definition that stays, unless something is needed above it."""
+    """The file's first definition that stays, unless something is needed above it; of a file
+    without any, its first statement behind the imports."""
     if module.source.excerpt is not None:
         return None
     gone = {e.node for e in edits if isinstance(e, ReplaceStatement) and not e.codes}
-    staying = (n for n in module.source.tree.body if n not in gone)
-    first = next((n for n in staying if isinstance(n, Define.ABOVE)), None)
+    body = module.source.tree.body
+    staying = [n for n in body if n not in gone]
+    first: ast.stmt | None = next((n for n in staying if isinstance(n, Define.ABOVE)), None)
+    if first is None:
+        imports = [at for at, n in enumerate(body) if isinstance(n, (ast.Import, ast.ImportFrom))]
+        behind = body[max(imports, default=-1) + 1 :]
+        first = next((n for n in behind if n not in gone), None)
     places = [module.position(module.table.statement(need.near)) for need in needs]
     return None if first is None or min(places) < module.position(first) else first
 

@@ -109,13 +109,15 @@ class ExpressionEditor(cst.CSTTransformer):
     def display(self, node: ast.Dict, updated: cst.Dict) -> cst.Dict:
         edits = self.plan.displays[node]
         gone = {node.values.index(e.value) for e in edits if isinstance(e, RemoveItem)}
-        elements = sequence.without_items(updated.elements, gone)
+        closing = updated.rbrace.whitespace_before
+        elements, closing = sequence.without_items(updated.elements, gone, closing)
         for edit in edits:
             if isinstance(edit, AddItem):
                 value = template.expression(edit.code, self.lookup, self.tree)
                 opening = updated.lbrace.whitespace_after
                 elements = sequence.with_item(elements, edit.key, value, opening)
-        left = updated.with_changes(elements=elements)
+        brace = updated.rbrace.with_changes(whitespace_before=closing)
+        left = updated.with_changes(elements=elements, rbrace=brace)
         is_blank = not elements and "".join(self.tree.code_for_node(left).split()) == "{}"
         return cst.Dict([], lpar=left.lpar, rpar=left.rpar) if is_blank else left
 

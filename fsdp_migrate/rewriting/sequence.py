@@ -46,14 +46,24 @@ def without(items: Sequence[Item], gone: Collection[int], opening: Gap) -> tuple
 
 
 def without_items(
-    items: Sequence[cst.BaseDictElement], gone: Collection[int]
-) -> list[cst.BaseDictElement]:
-    """The items of a dictionary without those at the indices ``gone``; what stands between the
-    last of them and the brace stays."""
-    kept = [item for index, item in enumerate(items) if index not in gone]
-    if kept:
-        kept[-1] = kept[-1].with_changes(comma=items[-1].comma)
-    return kept
+    items: Sequence[cst.BaseDictElement], gone: Collection[int], closing: Gap
+) -> tuple[list[cst.BaseDictElement], Gap]:
+    """The items of a dictionary without those at the indices ``gone``, and the whitespace before
+    the brace, which the last item's comment is a part of."""
+    kept = [index for index in range(len(items)) if index not in gone]
+    gaps = [i.comma.whitespace_after for i in items[:-1] if isinstance(i.comma, cst.Comma)]
+    result: list[cst.BaseDictElement] = []
+    for position, index in enumerate(kept):
+        following = (*kept, len(items))[position + 1]
+        item = items[index]
+        if following == len(items) > index + 1:
+            item = item.with_changes(comma=items[-1].comma)
+            closing = _joined(gaps[index], closing)
+        elif following > index + 1:
+            gap = _joined(gaps[index], gaps[following - 1])
+            item = item.with_changes(comma=cst.Comma(whitespace_after=gap))
+        result.append(item)
+    return result, closing
 
 
 def with_item(

@@ -24,6 +24,8 @@ from fsdp_migrate.syntax.kinds import of_kind
 
 Replacement = cst.CSTNode | cst.FlattenSentinel[cst.CSTNode] | cst.RemovalSentinel
 
+APART = [cst.EmptyLine(indent=False)] * 2  # PEP 8's empty lines around a definition
+
 
 class Editor(ExpressionEditor):
     """Leaves the nodes of a tree bottom-up, and replaces each by what its edits make of it."""
@@ -88,7 +90,13 @@ class Editor(ExpressionEditor):
         nodes = [self.nodes.get(small) for small in original.body]
         changed = [*(node for node in nodes if node is not None), *self.replaced]
         lines = self.in_place_of(original, updated, nodes)
-        return comments.without_false(original, changed, lines)
+        lines = comments.without_false(original, changed, lines)
+        plans = [self.plan.statements[node] for node in nodes if node in self.plan.statements]
+        defined = self.definitions(code for each in plans for code in each.definitions)
+        if defined and lines:
+            apart = [*APART, *comments.from_first_comment(comments.leading_lines(lines[0]))]
+            lines[0] = lines[0].with_changes(leading_lines=apart)
+        return [*defined, *lines]
 
     def in_place_of(
         self,
@@ -358,14 +366,13 @@ class Editor(ExpressionEditor):
         return _in_place([*self.definitions(edits.definitions), *lines])
 
     def definitions(self, codes: Iterable[Code]) -> list[Line]:
-        """Functions to stand above a definition at the top level, which keeps its comments."""
-        apart = [cst.EmptyLine(indent=False)] * 2
+        """Functions to stand above a statement at the top level, which keeps its comments."""
         lines = [
             layout.fit(line, self.tree, "", self.line_length)
             for code in codes
             for line in template.statements(code, self.lookup, self.tree)
         ]
-        return [line.with_changes(leading_lines=apart) for line in lines]
+        return [line.with_changes(leading_lines=APART) for line in lines]
 
 
 def _in_place(lines: Sequence[Line]) -> Replacement:

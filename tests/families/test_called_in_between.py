@@ -46,7 +46,7 @@ def program(argument: str, first: str, second: str, between: str) -> str:
             "sharding_strategy",
             "ShardingStrategy.FULL_SHARD",
             "ShardingStrategy.SHARD_GRAD_OP",
-            "sharding_kwargs(setting)",
+            "setting != ShardingStrategy.SHARD_GRAD_OP",
         ),
     ],
 )

@@ -102,6 +102,16 @@ WALKED = {
         "def own(module, recurse, nonwrapped_numel):\n    return nonwrapped_numel > 4\n\n\n"
         "def build",
     ),
+    "one that nobody can follow": PROGRAM.replace(
+        APPEND, f"{APPEND}        policies.append(config.policy())\n"
+    ),
+    "one that nobody can follow, in a list that is written out": PROGRAM.replace(
+        "=policies)", "=[config.policy(), *policies])"
+    ),
+    "one that nobody can follow, beside one that is": PROGRAM.replace(
+        "policies=policies)",
+        "policies=[config.policy(), by_class])",
+    ),
     "of another library": PROGRAM.replace("policies = []", "policies = library.policies()"),
 }
 

@@ -49,7 +49,22 @@ COUNTED = {
     ),
     "a number that is a name": (
         BUILD.replace("params=4", "params=least").replace("(net)", "(net, least)"),
-        "policy = least\n    for module in units_by_size(net, policy)",
+        "    for module in units_by_size(net, least)",
+    ),
+    "a number that is another at the call": (
+        BUILD.replace("params=4", "params=least")
+        .replace("(net)", "(net, least)")
+        .replace("    return", "    least = 1\n    return"),
+        "policy = least\n    least = 1\n    for module in units_by_size(net, policy)",
+    ),
+    "a name of the file": (
+        f"net = Block()\npolicy = {POLICY}\nmodel = FSDP(net, auto_wrap_policy=policy)\n",
+        "net = Block()\nfor module in units_by_size(net, 4):\n    fully_shard(module)",
+    ),
+    "a name of the file that is read again": (
+        f"net = Block()\npolicy = {POLICY}\nmodel = FSDP(net, auto_wrap_policy=policy)\n"
+        "other = FSDP(Block(), auto_wrap_policy=policy)\n",
+        "policy = 4\nfor module in units_by_size(net, policy)",
     ),
     "by nothing": (
         BUILD.replace(f"    policy = {POLICY}\n", "").replace("=policy", f"={POLICY[18:45]}"),
@@ -107,6 +122,13 @@ def test_the_number_is_enough(case: str) -> None:
     text = written(source)
     assert expected in text
     assert "shard_by_policy" not in text
+
+
+def test_a_name_that_another_file_reads_stays() -> None:
+    script = f"net = Block()\npolicy = {POLICY}\nmodel = FSDP(net, auto_wrap_policy=policy)\n"
+    other = "from train import policy\n\nprint(policy)\n"
+    _, after = migrate({"train.py": HEAD + script, "other.py": other})
+    assert "policy = " in after["train.py"]
 
 
 @pytest.mark.parametrize("case", WALKED)

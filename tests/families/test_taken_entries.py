@@ -302,3 +302,57 @@ def test_what_else_may_happen_to_it_is_for_the_running_program(added: str) -> No
     _, after = migrate({"options.py": OF_MODULE, "train.py": SPREAD, "other.py": added})
     assert "shard(net, **ARGUMENTS)" in after["train.py"]
     assert "ARGUMENTS[" not in after["train.py"]
+
+
+SHOWN = """
+
+if __name__ == "__main__":
+    shown, _ = settings(Config(), [])
+    print(f"It has {shown.keys()}")
+"""
+PACKAGE = 'from .options import settings\n\n__all__ = ["settings"]\n'
+
+
+@pytest.mark.parametrize("train", [TRAIN, TWO])
+def test_a_file_that_shows_what_its_function_makes_feels_nothing(train: str) -> None:
+    """Nor does a package that offers the function."""
+    given = files(train, SETTINGS + SHOWN) | {"lib/__init__.py": PACKAGE}
+    result, after = migrate(given)
+    assert "def shard(" not in "".join(after.values())
+    assert "fully_shard(" in "".join(after.values())
+    assert all(outcome.value != "left" for _, outcome in outcomes(result))
+
+
+@pytest.mark.parametrize(
+    ("more", "other"),
+    [
+        ("    shown.pop('limit_all_gathers')\n", ""),
+        ("    check(shown.keys())\n", ""),
+        ("    print(shown.get)\n", ""),
+        ("", "from lib.options import shown\n\nprint(shown)\n"),
+        ("", "import lib.options\n\nlib.options.shown.clear()\n"),
+    ],
+)
+def test_what_is_done_with_it_at_the_top_of_a_file_may_be_felt(more: str, other: str) -> None:
+    given = files(TRAIN, SETTINGS + SHOWN + more) | {"other.py": other}
+    _, after = migrate(given)
+    assert "= shard(net, **given)" in after["train.py"]
+
+
+def test_a_package_that_says_the_name_elsewhere_may_call_it() -> None:
+    named = PACKAGE.replace("__all__ = ", "MADE_BY = ")
+    _, after = migrate(files(TRAIN) | {"lib/__init__.py": named})
+    assert "= shard(net, **given)" in after["train.py"]
+
+
+def test_what_is_said_of_an_entry_goes_with_it() -> None:
+    options = SETTINGS.replace(
+        '        "limit_all_gathers": True,\n',
+        '        # for fewer of them at once\n        "limit_all_gathers": True,  # slower\n'
+        '        # the first\n        "device_id": cfg.device,  # a number\n'
+        '        "use_orig_params": True,  # to compile it\n',
+    )
+    _, after = migrate(files(TRAIN, options))
+    said = '        # the first\n        "device_id": cfg.device,  # a number\n    }\n'
+    assert said in after["lib/options.py"]
+    assert not any(w in after["lib/options.py"] for w in ("at once", "slower", "to compile"))

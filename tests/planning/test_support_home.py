@@ -769,10 +769,12 @@ BY_BOTH = {
     ),
 }
 EITHER = [".fsdp2_support", "fsdp2_support"]
+STATEMENTS = (
+    f"{HEAD}\n\nmodel = FSDP(object())\nwith FSDP.summon_full_params(model):\n    print(model)\n"
+)
 NO_PLACE = {
     "pkg/__init__.py": "",
-    "pkg/a.py": f"{HEAD}\n\nmodel = FSDP(object())\nwith FSDP.summon_full_params(model):\n"
-    f"    print(model)\n{GUARD}",
+    "pkg/a.py": f"{STATEMENTS}\n\ndef later():\n    pass\n{GUARD}",
     "main.py": "from pkg.a import model\n",
 }
 
@@ -842,6 +844,14 @@ def test_a_class_that_is_told_apart_is_imported_either_way_where_it_stays_one(
     assert any(d.outcome is Outcome.LEFT for d in result.decisions) is is_left
     if not is_left:
         assert source_of(after["pkg/settings.py"]) == EITHER
+
+
+def test_statements_alone_import_it_either_way_in_front_of_the_first() -> None:
+    result, after = migrate({**NO_PLACE, "pkg/a.py": STATEMENTS + GUARD})
+    assert all(d.outcome is not Outcome.LEFT for d in result.decisions)
+    text = after["pkg/a.py"]
+    assert source_of(text) == EITHER
+    assert text.index("except ImportError") < text.index("fully_shard(object())")
 
 
 def test_what_is_needed_above_the_first_definition_is_left() -> None:

@@ -77,6 +77,31 @@ def test_what_runs_before_the_first_definition_gets_a_file() -> None:
     assert "def reshard_parameters" not in after["train.py"]
 
 
+SCRIPT = """\
+from torch.distributed.fsdp.wrap import size_based_auto_wrap_policy
+
+# The model.
+model = FSDP(nn.Linear(2, 2), auto_wrap_policy=size_based_auto_wrap_policy)
+print(model(torch.ones(2)))
+"""
+
+
+def test_a_script_without_definitions_defines_it_behind_its_imports() -> None:
+    _, after = migrate({"train.py": HEAD.rstrip() + "\n" + SCRIPT})
+    assert list(after) == ["train.py"]
+    assert "fully_shard\n\n\ndef units_by_size(" in after["train.py"]
+    assert "    return units\n\n\n# The model.\nmodel = nn.Linear(2, 2)" in after["train.py"]
+    result, again = migrate(after)
+    assert not result.decisions
+    assert again == after
+
+
+def test_what_runs_between_imports_gets_a_file() -> None:
+    late = "import os\n\nprint(os.name)\n"
+    _, after = migrate({"train.py": HEAD + SCRIPT + late})
+    assert FILE in after
+
+
 def test_python_3_9_can_import_what_is_written() -> None:
     """It does not evaluate ``A | B``: short functions have none, and files postpone annotations."""
     for name in library.definitions():

@@ -1,4 +1,4 @@
-"""What a command line lets an argument be: ``choices`` of ``argparse``."""
+"""Which words are in sight: ``choices`` of ``argparse``, and what callers give a parameter."""
 
 from __future__ import annotations
 
@@ -32,6 +32,17 @@ def choices(node: ast.expr, module: Module, study: Study) -> tuple[str, ...]:
                 return ()
             found |= words
     return tuple(sorted(found))
+
+
+def given(node: ast.expr, module: Module, study: Study) -> tuple[str, ...]:
+    """The words that a function's parameter or variable may be, or none if they are not all in
+    sight."""
+    scope = module.table.within[node].lookup(node.id) if isinstance(node, ast.Name) else None
+    if scope is None or not scope.is_function:
+        return ()
+    values = [getattr(value, "value", None) for value in study.values(node, module)]
+    words = tuple(dict.fromkeys(value for value in values if isinstance(value, str)))
+    return words if all(isinstance(value, str) for value in values) else ()
 
 
 def _is_parsed(node: ast.AST) -> bool:

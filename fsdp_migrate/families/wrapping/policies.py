@@ -288,16 +288,15 @@ def _joined(value: Made, call: ast.Call, study: Study) -> Policy:
     """Policies of which any may pick a module; walked where their list cannot be read."""
     listed = _argument(call, -1, "policies")
     elements = policy_lists.elements(listed, value, study)
-    if elements is None:
+    ask = study.tracer.evaluate
+    # What this call does not add is for other calls.
+    given = [(e, m, ask(e, m, value.frame) or ask(e, m)) for e, m in elements or ()]
+    if elements is None or any(is_open(each, study) for *_, values in given for each in values):
         found = study.tracer.evaluate(listed, value.module, value.frame)
         readable = tuple(_readable(each, study) for each in found)
         return Policy(Kind.WALK, value.module, call, None, readable, is_open=True)
     named = not isinstance(listed, policy_lists.DISPLAYS)
-    ask = study.tracer.evaluate
-    joined = []
-    for element, where in elements:  # one that this call does not add is one for other calls
-        values = ask(element, where, value.frame) or ask(element, where)
-        joined.append(tuple(written_here(read(values, study), element, where, study)))
+    joined = [tuple(written_here(read(v, study), e, where, study)) for e, where, v in given]
     parts = itertools.chain(*joined)
     if named and any(policy_lists.is_rebound(p.argument or p.node, p.module) for p in parts):
         return Policy(Kind.WALK, value.module, call, None, tuple(joined))

@@ -86,7 +86,7 @@ def _expressed(argument: ast.expr, plan: ShardPlan, study: Study) -> PolicyUse:
         any(p.needs_walk for p in real) and not policy_sizes.are_tests(real, constructor, study)
     ):
         return _walked(argument, real, plan, study, nullable=nullable)
-    elif len(found) == 1 and is_local(argument, real[0], plan):
+    elif len(found) == 1 and is_local(argument, real[0], plan, study):
         result = _inlined(argument, real[0], plan, study)
     else:
         result = _by_value(argument, real, plan, study, nullable=nullable)
@@ -146,16 +146,16 @@ def _any_callable(argument: ast.expr, values: Values, plan: ShardPlan, study: St
 
 
 def _inlined(argument: ast.expr, policy: Policy, plan: ShardPlan, study: Study) -> PolicyUse:
-    module = plan.constructor.module
     _consume(policy, plan, study)
     if policy.node is not argument:
-        statement = present(sole_assignment(argument, policy.node, module))
-        plan.proposal.delete(module, statement)
+        statement = present(sole_assignment(argument, policy.node, policy.module, study))
+        plan.proposal.delete(policy.module, statement)
     variable = _preferred_variable(policy)
     setup: tuple[Code, ...] = ()
     if policy.kind is Kind.CLASSES and policy.argument is not None:
         classes = class_tuple(policy.argument)
-        if len(classes.preview()) > LONGEST_TEST or policy.computes_classes:
+        made = classes.template.startswith("tuple(") or policy.computes_classes
+        if made or len(classes.preview()) > LONGEST_TEST:
             name = plan.fresh("wrap_classes")  # made once, not for every module
             setup = (code("{n} = {c}", n=name, c=classes),)
             classes = code("{n}", n=name)

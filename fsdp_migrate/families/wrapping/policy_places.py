@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 from dataclasses import dataclass
 
+from fsdp_migrate.analysis import name_uses
 from fsdp_migrate.analysis.flow import access_path
 from fsdp_migrate.analysis.module import Module
 from fsdp_migrate.families.wrapping.policies import Kind, Policy, Unreadable
@@ -34,16 +35,22 @@ def under_a_name(argument: ast.expr, plan: ShardPlan) -> tuple[Code, tuple[Code,
     return code("{n}", n=name), (code("{n} = {a}", n=name, a=argument),)
 
 
-def is_local(argument: ast.expr, policy: Policy, plan: ShardPlan) -> bool:
-    """The policy is made in the call, or by a local assignment that nothing else uses."""
+def is_local(argument: ast.expr, policy: Policy, plan: ShardPlan, study: Study) -> bool:
+    """The policy is made in the call, or by an assignment beside it that nothing else uses."""
     if policy.node is argument:
         return True
     module = plan.constructor.module
-    return policy.module is module and sole_assignment(argument, policy.node, module) is not None
+    made = sole_assignment(argument, policy.node, module, study)
+    return policy.module is module and made is not None
 
 
-def sole_assignment(use_: ast.expr, origin: ast.AST, module: Module) -> ast.Assign | None:
-    """``name = origin`` when ``use_`` is the only use of ``name`` and no other value reaches it."""
+def sole_assignment(
+    use_: ast.expr, origin: ast.AST, module: Module, study: Study | None = None
+) -> ast.Assign | None:
+    """``name = origin`` when ``use_`` is the only use of ``name`` and no other value reaches it.
+
+    A name of the file itself is one that no other file may use, for which a study is needed.
+    """
     if not isinstance(use_, ast.Name):
         return None
     table = module.table
@@ -52,12 +59,18 @@ def sole_assignment(use_: ast.expr, origin: ast.AST, module: Module) -> ast.Assi
         return None
     scope = table.scope_of(use_)
     owner = scope.lookup(use_.id)
-    if owner is None or owner.function() is not scope.function() or not owner.is_function:
+    if owner is None or owner.function() is not scope.function() or owner.is_class:
         return None
     bindings = owner.bindings[use_.id]
-    uses = table.reads(use_.id, owner)
-    single = len(bindings) == 1 and bindings[0].node is statement and uses == [use_]
-    return statement if single else None
+    if len(bindings) != 1 or bindings[0].node is not statement:
+        return None
+    if owner.is_function:
+        return statement if table.reads(use_.id, owner) == [use_] else None
+    if study is None:
+        return None
+    uses = name_uses.uses_of(use_.id, owner, module, study.project)
+    own = {use_, statement.targets[0]}
+    return statement if uses is not None and {use for use, _ in uses} == own else None
 
 
 def is_named_for_list(element: ast.expr, part: tuple[Policy, ...]) -> bool:

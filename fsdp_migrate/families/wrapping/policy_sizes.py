@@ -21,6 +21,7 @@ from fsdp_migrate.families.wrapping.policy_places import (
     under_a_name,
 )
 from fsdp_migrate.families.wrapping.policy_uses import is_used_otherwise
+from fsdp_migrate.families.wrapping.strategies import says_the_same
 from fsdp_migrate.planning.context import Study
 from fsdp_migrate.planning.edits import Code, code
 from fsdp_migrate.planning.model import Constructor
@@ -105,17 +106,17 @@ def loop(
     """Loop over what ``units_by_size`` lists; the policy becomes the number of parameters."""
     message = "loop over the modules of this size"
     first = real[0]
-    is_fixed = first.argument is None or isinstance(first.argument, ast.Constant)
     at_call = first.node is argument
+    is_fixed = first.argument is None or says_the_same(first.argument, plan.constructor)
     if (
         len(real) == 1
         and not nullable
         and (at_call or is_fixed)
-        and is_local(argument, first, plan)
+        and is_local(argument, first, plan, study)
     ):
         convert_origin(first, None, message, plan, study)
         if not at_call:
-            statement = present(sole_assignment(argument, first.node, first.module))
+            statement = present(sole_assignment(argument, first.node, first.module, study))
             plan.proposal.delete(first.module, statement)
         return PolicyUse(message, walk=count(first), by_size=True)
     for policy in real:

@@ -341,7 +341,7 @@ def _read_parameter(leaf: ast.expr, module: Module, choice: Choice, study: Study
 
 def _by_name(node: ast.expr, module: Module, study: Study) -> Rows | None:
     """The strategies of ``ShardingStrategy[name]`` or ``getattr(ShardingStrategy, name)``, if the
-    command line has a list of the names."""
+    command line has a list of the names, or callers give them: with those that others may give."""
     match node:
         case ast.Subscript(value=enum, slice=key):
             pass
@@ -354,6 +354,9 @@ def _by_name(node: ast.expr, module: Module, study: Study) -> Rows | None:
     upper = isinstance(key, ast.Call) and last_name(key.func) == "upper" and not key.args
     asked = method_of(of_kind(key, ast.Call)).value if upper else key
     names = command_line.choices(asked, module, study)
+    if not names and not upper:
+        given = command_line.given(asked, module, study)
+        names = tuple(sorted({*given, *OVER_ALL})) if given else ()
     strategies: dict[object, str] = {n: n.upper() if upper else n for n in names}
     if not names or not set(strategies.values()) <= MEMBERS:
         return None

@@ -19,6 +19,7 @@ from fsdp_migrate.families.wrapping import (
     devices,
     passed_arguments,
     strategies,
+    strategies_spoken_of,
     tables,
     vocabulary,
 )
@@ -324,10 +325,13 @@ def _mesh(plan: ShardPlan, study: Study, shape: Code) -> None:
 def _at_run_time(site: Site, plan: ShardPlan, value: ast.expr, study: Study, rule: str) -> Decision:
     """Let a support function choose; the project keeps its names for strategies."""
     default = devices.read(plan.constructor, study).is_accelerator
+    mesh = plan.everywhere.get("mesh") or plan.constructor.arguments.get("device_mesh")
+    spoken_of = strategies_spoken_of.strategies_of(value, site.module, study)
+    if mesh is None and spoken_of <= strategies.OVER_ALL and _is_read(value):
+        return _over_all(site, plan, value, study, rule)
     told = frozenset() if default else frozenset({"HAS_DEFAULT_DEVICES"})
     function = plan.support("sharding_kwargs", lacking=told)
-    of_group = plan.everywhere.pop("mesh", None)
-    mesh = of_group or plan.constructor.arguments.get("device_mesh")
+    plan.everywhere.pop("mesh", None)
     arguments = [code("{v}", v=value)]
     if not default:
         arguments.append(code("device_type={k}", k=device_code.type_code(plan, study)))
@@ -346,6 +350,36 @@ def _at_run_time(site: Site, plan: ShardPlan, value: ast.expr, study: Study, rul
         vocabulary.take_over(name, strategies.ENUM, site, study, plan.proposal)
     # The enum's import goes: every model that is built with it goes along or none.
     return replace(decision, models=study.every_constructor) if names else decision
+
+
+def _over_all(site: Site, plan: ShardPlan, value: ast.expr, study: Study, rule: str) -> Decision:
+    """Ask the strategy, which shards over all ranks, whether parameters stay whole after the
+    forward."""
+    module = plan.constructor.module if plan.place is None else plan.place[0]
+    enum = vocabulary.own_name(strategies.ENUM, module, plan.constructor.reference, plan, study)
+    form = "{v} != {e}.SHARD_GRAD_OP"
+    if study.target >= strategies.NONE_IS_DEFAULT:
+        form = "False if {v} == {e}.SHARD_GRAD_OP else None"
+    said = code(form, v=value, e=enum)
+    if plan.constructor.has("auto_wrap_policy"):
+        name = plan.fresh(strategies.RESHARD)
+        plan.setup.append(code("{n} = {s}", n=name, s=said))
+        said = code(name)
+    plan.everywhere[strategies.RESHARD] = said
+    models = study.every_constructor  # the enum's import goes
+    return study.rewritten(site, rule, "the strategies -> reshard_after_forward", models=models)
+
+
+def _is_read(value: ast.expr) -> bool:
+    """Whether an expression only reads what something has: a field, an entry of a dictionary."""
+    match value:
+        case ast.Name():
+            return True
+        case ast.Attribute(value=of) | ast.Subscript(value=of, slice=ast.Constant()):
+            return _is_read(of)
+        case ast.Call(func=ast.Attribute(value=of, attr="get"), args=[ast.Constant()], keywords=[]):
+            return _is_read(of)
+    return False
 
 
 def decide_mention(site: Site, study: Study, rule: str) -> Decision:

@@ -165,10 +165,8 @@ def read_use(
             value is use
         ):
             name = fsdp1.EARLIER_NAMES.get(key, key)
-        case ast.FormattedValue():
+        case _ if _is_told(use, module):
             return  # a text for people
-        case ast.Call(func=ast.Name(id="print")):
-            return
         case _:
             raise Unreadable("it is used in another way")
     match parents[parent]:
@@ -182,3 +180,16 @@ def read_use(
             contents.asked.add(name)
         case _:
             raise Unreadable("it is changed in another way")
+
+
+def _is_told(use: ast.expr, module: Module) -> bool:
+    """Whether a dictionary, or what is in it, is only told: ``print(settings.keys())``."""
+    parents, told = module.table.parents, use
+    match parents[use]:
+        case ast.Attribute(attr="keys" | "values" | "items") as asked:
+            call = parents[asked]
+            told = call if isinstance(call, ast.Call) and not call.args else use
+    match parents[told]:
+        case ast.FormattedValue() | ast.Call(func=ast.Name(id="print")):
+            return True
+    return False

@@ -296,9 +296,17 @@ def _variables(maker: Maker, study: Study) -> Iterator[tuple[str, Scope, Module]
         for index in place:
             inside = target.elts if isinstance(target, ast.Tuple) else []
             target = inside[index] if index < len(inside) else None
-        if not isinstance(target, ast.Name) or not caller.is_function:
+        if not isinstance(target, ast.Name) or not _is_own(target.id, caller, module, study):
             raise Unreadable("something else may call the function")
         made = made_by_calls(target.id, caller)
         if not made or any(_maker(c, p, module, study) != maker for c, p in made):
             raise Unreadable("its variable has other values")
         yield target.id, caller, module
+
+
+def _is_own(name: str, caller: Scope, module: Module, study: Study) -> bool:
+    """Whether a variable is one of a function, or of a file that no other file may ask for it."""
+    if not caller.is_function and not caller.is_class:
+        uses = name_uses.uses_of(name, caller, module, study.project)
+        return uses is not None and all(isinstance(u, ast.Name) and m is module for u, m in uses)
+    return caller.is_function

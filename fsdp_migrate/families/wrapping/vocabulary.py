@@ -19,6 +19,7 @@ from fsdp_migrate.planning.edits import code
 from fsdp_migrate.planning.model import Decision
 from fsdp_migrate.planning.outcome import Outcome
 from fsdp_migrate.planning.proposal import Proposal
+from fsdp_migrate.planning.shard_plan import ShardPlan
 from fsdp_migrate.syntax.kinds import of_kind
 
 SETTINGS: Final = {
@@ -73,6 +74,16 @@ def take_over(node: ast.expr, name: str, site: Site, study: Study, proposal: Pro
     else:
         local = proposal.support(site.module, name, node)
         proposal.replace(site.module, node, code("{n}", n=local))
+
+
+def own_name(name: str, module: Module, near: ast.AST, plan: ShardPlan, study: Study) -> str:
+    """What a file that the plan writes in calls the project's ``name``: as it called FSDP1's."""
+    for node in module.table.names_by_id.named(name):
+        site = Site(Construct(ConstructKind.NAME, name), module, node, node)
+        if is_name(node, name, site, study) and _plain_imports(node, name, site, study):
+            take_over(node, name, site, study, plan.proposal)
+            return node.id
+    return plan.proposal.support(module, name, near)
 
 
 def mentions(value: ast.expr, name: str, site: Site, study: Study) -> list[ast.expr]:
