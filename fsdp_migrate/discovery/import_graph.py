@@ -45,6 +45,23 @@ class _Import(NamedTuple):
     bound: str
 
 
+class _Text:
+    """The text of a file, in which what is read of a module is looked for once."""
+
+    def __init__(self, data: bytes) -> None:
+        self.data = data
+        self._found: dict[str, list[str]] = {}
+
+    def attributes(self, module: str) -> list[str]:
+        """The names that are read as attributes of what is called ``module``, in order."""
+        if module not in self._found:
+            found: Sequence[bytes] = ()
+            if module.encode() + b"." in self.data:  # as few of many; a pattern is dear to make
+                found = sorted(set(_attributes_of(module).findall(self.data)))
+            self._found[module] = [name.decode(errors="replace") for name in found]
+        return self._found[module]
+
+
 @dataclass
 class Neighbours:
     """The imports between ``files``."""
@@ -85,30 +102,41 @@ class Neighbours:
     def _read(self, path: Path) -> tuple[list[_Import], bool, bool]:
         data = self.files[path]
         marked = any(mark in data for mark in self.marks)
-        return list(self._statements(path, data)), marked, HYDRA in data
+        # Functions import the same again and again: each name once.
+        imports = dict.fromkeys(self._statements(path, _Text(data)))
+        return list(imports), marked, HYDRA in data
 
     def joined_to(self, starts: Collection[Path]) -> tuple[set[Path], set[Path]]:
         """The files that import one of ``starts``, directly or not; and all that those import."""
-        imports = {path: self._targets(path) for path in self.files}
-        importers: dict[Path, set[Path]] = defaultdict(set)
-        for path, targets in imports.items():
-            for target in targets:
-                importers[target].add(path)
         passing = {path for path in self.files if not _is_hub(path) or path in starts}
-        above = _closure(starts, importers, passing)
-        return above, _closure(above, imports, passing)
+        above = _closure(starts, self._importers, passing)
+        return above, _closure(above, self._imported, passing)
+
+    @cached_property
+    def _imported(self) -> dict[Path, set[Path]]:
+        """The files that each file imports."""
+        return {path: self._targets(path) for path in self.files}
+
+    @cached_property
+    def _importers(self) -> dict[Path, set[Path]]:
+        """The files that import each file."""
+        found: dict[Path, set[Path]] = defaultdict(set)
+        for path, targets in self._imported.items():
+            for target in targets:
+                found[target].add(path)
+        return found
 
     def imported_by(self, path: Path) -> Iterator[tuple[str, str, frozenset[Path]]]:
         """What a file imports: each name, its name there, and the files it may come from."""
         for each in self._imports[path]:
             yield each.name, each.bound, self._leading_to(each.source, each.name)
 
-    def _statements(self, path: Path, data: bytes) -> Iterator[_Import]:
+    def _statements(self, path: Path, text_of: _Text) -> Iterator[_Import]:
         """Every name that the import statements of a file bring in from the project."""
-        for source, names, modules in STATEMENT.findall(b"\n" + data):
+        for source, names, modules in STATEMENT.findall(b"\n" + text_of.data):
             if modules:
                 for dotted, bound in _names(modules):
-                    yield from self._modules(dotted, bound, data, path.parent)
+                    yield from self._modules(dotted, bound, text_of, path.parent)
                 continue
             text = source.decode(errors="replace")
             start = tuple(part for part in text.split(".") if part)
@@ -123,9 +151,11 @@ class Neighbours:
                 if level or start[-1] in self._named or name in self._named:
                     yield _Import(start, name, bound)
                 if name in self._named:
-                    yield from self._attributes(bound, (*start, name), data)
+                    yield from self._attributes(bound, (*start, name), text_of)
 
-    def _modules(self, dotted: str, bound: str, data: bytes, directory: Path) -> Iterator[_Import]:
+    def _modules(
+        self, dotted: str, bound: str, text_of: _Text, directory: Path
+    ) -> Iterator[_Import]:
         """``import a.b``, and the attributes of ``a`` and of ``a.b`` that the file reads."""
         parts = tuple(dotted.split("."))
         spelled = {bound: parts} if bound != dotted else {}
@@ -134,23 +164,26 @@ class Neighbours:
             source = lying(written, directory) or written
             if source[-1] in self._named:
                 yield _Import(source, "", bound)
-                yield from self._attributes(text, source, data)
+                yield from self._attributes(text, source, text_of)
 
-    def _attributes(self, text: str, source: Parts, data: bytes) -> Iterator[_Import]:
+    def _attributes(self, text: str, source: Parts, text_of: _Text) -> Iterator[_Import]:
         """The names of ``source`` that a file reads as attributes of ``text``, and of those names
         theirs, where they may be modules: ``package.utils.report.show`` of ``import package``."""
-        for found in sorted(set(_attributes_of(text).findall(data))):
-            name = found.decode(errors="replace")
+        for name in text_of.attributes(text):
             yield _Import(source, name, "")
             if name in self._named:
-                yield from self._attributes(f"{text}.{name}", (*source, name), data)
+                yield from self._attributes(f"{text}.{name}", (*source, name), text_of)
 
     def _targets(self, path: Path) -> set[Path]:
         found: set[Path] = set()
+        foreign: dict[str, bool] = {}  # packages that no directory above leads to
         for each in self._imports[path]:
             leading = self._leading_to(each.source, each.name)
             package = each.source[0] if each.source else ""
-            if _is_absolute(each) and not self._vendored.leads_to(package, path.parent):
+            if package not in foreign:
+                absolute = _is_absolute(each)
+                foreign[package] = absolute and not self._vendored.leads_to(package, path.parent)
+            if foreign[package]:
                 found.update(t for t in leading if self._vendored.may_mean(t, package, path))
             else:
                 found |= leading

@@ -86,9 +86,9 @@ def _is_changed(cls: Class, study: Study) -> bool:
     }
     modules = dict.fromkeys((*study.project.modules, cls.module))
     for module in modules:
-        for attribute in module.table.attributes:
+        for attribute in module.table.attributes_by_name.of(fields):
             owner = attribute.value
-            if attribute.attr not in fields or not _is_written(attribute, module):
+            if not _is_written(attribute, module):
                 continue
             scope = module.table.within[attribute].function()
             function = scope.node if scope is not None else None

@@ -26,19 +26,27 @@ def in_full_precision(
     Where a part of the model cannot be followed, all of the project is looked at.
     """
     found = model_contents.contents(model, module, study)
-    bodies: list[tuple[Module, ast.AST]] = [(c.module, c.node) for c in found.classes]
     if not found.complete:
-        bodies = [(each, each.table.tree) for each in study.project.modules]
-    for where, body in bodies:
-        for call in where.table.calls_in(body):
-            if (
-                isinstance(call.func, ast.Attribute)
-                and len(call.args) == 1
-                and _is_full(call.args[0], where)
-                and not _is_cast_back(call, where)
-                and _is_batch_norm(call.func, where, study)
-            ):
-                yield where, call
+        yield from study.cache(_anywhere)
+        return
+    for cls in found.classes:
+        yield from _inside(cls.node, cls.module, study)
+
+
+def _anywhere(study: Study) -> list[tuple[Module, ast.Call]]:
+    return [each for m in study.project.modules for each in _inside(m.table.tree, m, study)]
+
+
+def _inside(body: ast.AST, where: Module, study: Study) -> Iterator[tuple[Module, ast.Call]]:
+    for call in where.table.calls_in(body):
+        if (
+            isinstance(call.func, ast.Attribute)
+            and len(call.args) == 1
+            and _is_full(call.args[0], where)
+            and not _is_cast_back(call, where)
+            and _is_batch_norm(call.func, where, study)
+        ):
+            yield where, call
 
 
 def _is_full(node: ast.expr, module: Module) -> bool:

@@ -352,10 +352,16 @@ def _handed(call: ast.Call) -> set[str]:
 
 def trained_models(study: Study) -> frozenset[Constructor]:
     """The models whose parameters an optimizer gets."""
-    found: set[Constructor] = set()
-    for module in study.project.modules:
-        for call in given_parameters(module):
-            if any(is_optimizer(v, study) for v in study.values(call.func, module)):
-                for model in models_asked(call):
-                    found |= models_of_each(model, module, study)
-    return frozenset(found)
+    trained = study.cache(_trained)
+    return frozenset().union(*(models_of_each(model, where, study) for model, where in trained))
+
+
+def _trained(study: Study) -> list[tuple[ast.expr, Module]]:
+    """What optimizers are given the parameters of."""
+    return [
+        (model, module)
+        for module in study.project.modules
+        for call in given_parameters(module)
+        if any(is_optimizer(v, study) for v in study.values(call.func, module))
+        for model in models_asked(call)
+    ]
