@@ -169,3 +169,75 @@ def test_copies_that_are_written_to_a_file_are_marked(written: str) -> None:
 )
 def test_other_files_are_not_marked(written: str) -> None:
     assert "flat pieces" not in rewritten(program(f"torch.save({written}, 'f')"))
+
+
+FLAT = """\
+import torch
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+
+class Step(torch.optim.Optimizer):
+    def __init__(self, params):
+        super().__init__(params, {"lr": 0.1})
+
+    @property
+    def trained(self):
+        return [p for g in self.param_groups for p in g["params"] if p.grad is not None]
+
+    def use(self, model, kept, plain):
+        copies = [p.clone() for p in model.parameters()]
+        listed = list(model.parameters())
+        LOOP
+
+
+def train(net, kept, plain):
+    model = FSDP(net, SETTINGS)
+    Step(model.parameters()).use(model, kept, plain)
+"""
+LOST = {
+    "of the model": "for p in model.parameters():\n            p.data = p.data * 2",
+    "by name": "for n, p in model.named_parameters():\n            p.data = kept[n]",
+    "zipped": "for p, q in zip(model.parameters(), copies):\n            p.data = q",
+    "of the groups": (
+        'for g in self.param_groups:\n            for p in g["params"]:\n'
+        "                p.data = p.data - p.grad"
+    ),
+    "of a property": "for p in self.trained:\n            p.data = kept[p]",
+    "of a list": "for p in listed:\n            p.data = p.data * 2",
+}
+KEPT = {
+    "copies": "for p in copies:\n            p.data = p.data * 2",
+    "zipped copies": (
+        "for q, p in zip(copies, model.parameters()):\n            q.data = p.data * 2"
+    ),
+    "gradients": "for p in model.parameters():\n            p.grad.data = p.grad.data * 2",
+    "others": "for p in plain.parameters():\n            p.data = p.data * 2",
+    "in place": "for p in model.parameters():\n            p.data.mul_(2)",
+}
+
+
+def flat(loop: str, settings: str = "None") -> str:
+    return " ".join(
+        rewritten(FLAT.replace("LOOP", loop).replace("SETTINGS", settings))
+        .replace("#", " ")
+        .split()
+    )
+
+
+@pytest.mark.parametrize("loop", LOST.values(), ids=LOST)
+def test_what_fsdp1_lost_of_flat_parameters_is_marked(loop: str) -> None:
+    assert "up to the next backward" in flat(loop)
+
+
+@pytest.mark.parametrize("loop", KEPT.values(), ids=KEPT)
+def test_what_fsdp1_did_not_lose_is_not(loop: str) -> None:
+    assert "up to the next backward" not in flat(loop)
+
+
+@pytest.mark.parametrize(
+    "settings", ["use_orig_params=True", "sharding_strategy=ShardingStrategy.NO_SHARD"]
+)
+def test_parameters_of_their_own_and_whole_ones_are_not_lost(settings: str) -> None:
+    text = FLAT.replace("LOOP", LOST["of the model"]).replace("SETTINGS", settings)
+    text = text.replace("Parallel as FSDP", "Parallel as FSDP, ShardingStrategy")
+    assert "up to the next backward" not in " ".join(rewritten(text).replace("#", " ").split())
