@@ -80,8 +80,21 @@ def _loading_calls(study: Study, module: Module) -> Iterator[ast.Call]:
     for call in module.table.calls_by_name.of({LOADING}):
         match call.func:
             case ast.Attribute(value=receiver) if not OTHERS.search(last_name(receiver)):
-                if not parameter_owners.sharded(receiver, module, study):
+                asked = _may_have_none(receiver, call, module)
+                if not asked and not parameter_owners.sharded(receiver, module, study):
                     yield call
+
+
+def _may_have_none(receiver: ast.expr, call: ast.Call, module: Module) -> bool:
+    """Whether something is asked if it loads states at all, as no model is: ``hasattr(v,
+    "load_state_dict")``."""
+    for parent in module.table.ancestors(call):
+        for node in ast.walk(parent.test) if isinstance(parent, ast.If) else ():
+            match node:
+                case ast.Call(func=ast.Name(id="hasattr"), args=[owner, ast.Constant(value=name)]):
+                    if name == LOADING and ast.unparse(owner) == ast.unparse(receiver):
+                        return True
+    return False
 
 
 def said_of(site: Site, study: Study) -> str:
