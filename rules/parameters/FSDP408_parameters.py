@@ -11,6 +11,7 @@ from fsdp_migrate.families.parameters import (
     gathered_gradients,
     joined_parameters,
     kept_views,
+    lost_data,
     parameter_hooks,
     parameter_numbers,
     parameter_uses,
@@ -324,8 +325,10 @@ def decide(site: Site, study: Study) -> Decision:
         )
     if in_forward:
         return _copied(statement, site, study, models, written_in_forwards.FREED)
-    kept = kept_views.is_kept_view(statement.value, study, site.module)
-    return _copied(statement, site, study, models, kept_views.REVIEW if kept else "")
+    if kept_views.is_kept_view(statement.value, study, site.module):
+        return _copied(statement, site, study, models, kept_views.REVIEW)
+    lost = lost_data.is_lost(statement, models, study, site.module)
+    return _copied(statement, site, study, models, lost_data.REVIEW if lost else "")
 
 
 def _is_to_its_own(cast: ast.AST, target: ast.expr) -> bool:

@@ -377,3 +377,61 @@ def test_a_script_that_imports_no_sharding_is_not_marked(imports: str) -> None:
     _, after = migrate(files)
 
     assert ("FSDP418" in after["finetune.py"]) == IMPORTED[imports]
+
+
+FAMILY = """\
+from torch import nn
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+
+class Base(nn.Parameter):
+    pass
+
+
+class Rows(Base):
+    pass
+
+
+class Columns(Rows):
+    pass
+
+
+class Other(nn.Parameter):
+    pass
+
+
+class Counted(Base, Other):
+    pass
+
+
+class Net(nn.Module):
+    def __init__(self, made):
+        super().__init__()
+        self.weight = MADE(made)
+
+
+def build(made):
+    return FSDP(Net(made), use_orig_params=True)
+"""
+
+
+@pytest.mark.parametrize("made", ["Base", "Rows", "Columns", "made"])
+def test_a_family_of_classes_of_parameters_has_one_marker(made: str) -> None:
+    result, after = migrate({"a.py": FAMILY.replace("MADE", made)})
+    marked = [d.site.node.name for d in result.decisions if d.code == "FSDP418"]
+    assert marked == ["Base", "Other"]
+    assert after["a.py"].count("FSDP418") == 2
+
+
+def test_a_family_in_several_files_has_one_marker() -> None:
+    base, derived = FAMILY.split("\n\n\nclass Rows")
+    files = {
+        "base.py": base,
+        "a.py": (
+            "from torch import nn\nfrom torch.distributed.fsdp import FullyShardedDataParallel as "
+            f"FSDP\n\nfrom base import Base\n\n\nclass Rows{derived.replace('MADE', 'Rows')}"
+        ),
+    }
+    result, _ = migrate(files)
+    marked = [d.site.node.name for d in result.decisions if d.code == "FSDP418"]
+    assert sorted(marked) == ["Base", "Other"]

@@ -116,7 +116,7 @@ USER = HEAD.replace("BODY", "Checkpoint.apply(self.block, x)")
 def test_a_checkpoint_of_the_projects_own(
     own: str, outcomes: list[Outcome] | None, *, beside: bool
 ) -> None:
-    program = f"{USER}{ONCE}"
+    program = f"{USER}{TWICE}"
     files = {"a.py": f"from own import Checkpoint\n{program}", "own.py": own}
     if not beside:
         files = {"a.py": own + program}
@@ -125,3 +125,52 @@ def test_a_checkpoint_of_the_projects_own(
     result, _ = migrate(files)
     found = [d for d in result.decisions if str(d.site.construct).startswith("reentrant")]
     assert [d.outcome for d in found] == (outcomes if outcomes is not None else [Outcome.REVIEW])
+
+
+HANDED = (
+    OWN
+    + """
+
+def run_again(run, x):
+    return Checkpoint.apply(run, x)
+
+
+"""
+)
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "Checkpoint.apply(self.block, x)",
+        "Checkpoint.apply(self.own, x)",
+        "run_again(self.block, x)",
+        "run_again(self.own, x) if self.training else self.own(x)",
+    ],
+)
+@pytest.mark.parametrize(("step", "marked"), [(ONCE, False), (TWICE, True)])
+def test_a_part_that_runs_once_under_an_own_checkpoint(
+    body: str, step: str, *, marked: bool
+) -> None:
+    own = HANDED if "run_again" in body else OWN
+    result, _ = migrate({"a.py": own + HEAD.replace("BODY", body) + step})
+    found = [d.outcome for d in result.decisions if str(d.site.construct).startswith("reentrant")]
+    assert found == ([Outcome.REVIEW] if marked else [])
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "Checkpoint.apply(self.block, Checkpoint.apply(self.block, x))",
+        "run_again(self.block, run_again(self.block, x))",
+        "run_again(self.block, Checkpoint.apply(self.block, x))",
+        "sum(run_again(self.block, each) for each in x)",
+        "Checkpoint.apply(lambda y: self.block(y), x)",
+        "Checkpoint.apply(net, x)",
+        "self.block(Checkpoint.apply(self.block, x))",
+    ],
+)
+def test_what_may_run_twice_under_an_own_checkpoint(body: str) -> None:
+    result, _ = migrate({"a.py": HANDED + HEAD.replace("BODY", body) + ONCE})
+    found = [d.outcome for d in result.decisions if str(d.site.construct).startswith("reentrant")]
+    assert found == [Outcome.REVIEW]

@@ -99,6 +99,10 @@ COPIES = "{n: p.detach().cpu().clone() for n, p in model.named_parameters()}"
 LOADS = {
     "at once": f"other.load_state_dict({COPIES}, strict=False)\n",
     "by keyword": f"other.load_state_dict(state_dict={COPIES}, strict=False)\n",
+    "of what was asked for another": f"""\
+if hasattr(net, "load_state_dict"):
+    other.load_state_dict({COPIES}, strict=False)
+""",
     "as they are": "other.load_state_dict(dict(model.named_parameters()), strict=False)\n",
     "under other names": f"""\
 state = {COPIES}
@@ -131,6 +135,10 @@ with FSDP.summon_full_params(model):
     "of a scheduler's": "scheduler.load_state_dict(dict(model.named_parameters()))\n",
     "of an optimizer's": "opt.load_state_dict(dict(model.named_parameters()))\n",
     "of a state": "other.load_state_dict(model.state_dict())\n",
+    "of what may have no state": f"""\
+if hasattr(other, "load_state_dict") and callable(other.load_state_dict):
+    other.load_state_dict({COPIES})
+""",
     "of the model itself": f"model.load_state_dict({COPIES})\n",
 }
 

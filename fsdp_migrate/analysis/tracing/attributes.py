@@ -19,6 +19,7 @@ from fsdp_migrate.analysis.tracing.functions import (
     is_dataclass,
     is_given_fields,
 )
+from fsdp_migrate.analysis.tracing.items_as_attributes import ItemsAsAttributes
 from fsdp_migrate.analysis.tracing.names import Names
 from fsdp_migrate.analysis.tracing.project_index import ProjectIndex
 from fsdp_migrate.analysis.tracing.set_up_order import Moment, SetUpOrder
@@ -62,6 +63,7 @@ class Attributes:
             lambda name: index.attribute_stores.get(name, ()), self._receivers
         )
         self._by_name = ComputedNames(tracer, index, answers, names.containers.named)
+        self._items = ItemsAsAttributes(tracer, answers, index)
         self._stored: dict[Module, dict[ast.AST, frozenset[str]]] = {}
         self._stores_found: dict[tuple[ast.ClassDef, str], list[tuple[Method, Definition]]] = {}
 
@@ -246,7 +248,9 @@ class Attributes:
         for store, store_module in self._stores_by_class.of(attr, self.classes.members(cls)):
             if moment is None or not moment.precedes(store, store_module):
                 result += self._stored_value(store, store_module)
-        return [*result, *self._by_name.of(attr, self.classes.members(cls))]
+        members = self.classes.members(cls)
+        result += self._items.of(attr, self.classes.family(cls), members)
+        return [*result, *self._by_name.of(attr, members)]
 
     def _receivers(self, item: tuple[ast.Attribute, Module]) -> tuple[set[ast.AST], bool]:
         """The classes whose attribute is assigned, or that of whose instances."""

@@ -116,6 +116,32 @@ class ProjectIndex:
         return found
 
     @cached_property
+    def entries(self) -> dict[str, list[tuple[ast.expr, ast.expr, Module]]]:
+        """What the project puts into objects under a name, and where: ``bag["name"] = value``,
+        ``bag.update(name=value)``, ``bag.setdefault("name", value)``."""
+        found: dict[str, list[tuple[ast.expr, ast.expr, Module]]] = defaultdict(list)
+        for module in self.project.modules:
+            for item in module.table.subscripts:
+                match item.slice, module.table.parents[item]:
+                    case ast.Constant(value=str(name)), ast.Assign(targets=targets, value=value):
+                        if item in targets:
+                            found[name].append((item.value, value, module))
+            for call in module.table.calls_by_name.of(("update", "setdefault")):
+                owner = call.func.value if isinstance(call.func, ast.Attribute) else None
+                if owner is None:
+                    continue
+                given = [(k.arg, k.value) for k in call.keywords if k.arg is not None]
+                match call.args:
+                    case [ast.Constant(value=str(name)), value]:
+                        given.append((name, value))
+                    case [ast.Dict(keys=keys, values=values)]:
+                        named = zip(keys, values, strict=True)
+                        given += [(str(getattr(k, "value", "")), value) for k, value in named]
+                for name, value in given:
+                    found[name].append((owner, value, module))
+        return found
+
+    @cached_property
     def handed_on(self) -> list[HandedOn]:
         """Every ``pool.submit(function, x)`` and ``Thread(target=function, args=(x,))``."""
         found: list[HandedOn] = []

@@ -12,9 +12,9 @@ import ast
 import itertools
 from collections.abc import Iterator
 
-from fsdp_migrate.analysis.flow import Definition
+from fsdp_migrate.analysis.flow import Definition, access_path
 from fsdp_migrate.analysis.module import Module
-from fsdp_migrate.analysis.tracing.functions import class_of_method
+from fsdp_migrate.analysis.tracing.functions import class_of_method, has_decorator
 from fsdp_migrate.analysis.tracing.tracer import Tracer
 from fsdp_migrate.analysis.values import Class, Computed, Made, Unknown, Value
 from fsdp_migrate.syntax.expressions import last_name
@@ -61,6 +61,7 @@ class SettingNames:
                 found = self.setting(*kept, depth + 1, is_owner=is_owner) if kept else ""
                 if found:
                     return found
+                last = self._read_by_property(base, last, module) or last
             case ast.Subscript(value=base, slice=ast.Constant(value=str(last))):
                 pass
             case ast.Call(
@@ -88,6 +89,22 @@ class SettingNames:
                 return ""
         owner = self.setting(base, module, depth, is_owner=True)
         return f"{owner}.{last}" if owner else ""
+
+    def _read_by_property(self, base: ast.expr, attr: str, module: Module) -> str:
+        """The path that a property does nothing but read: ``train.fsdp`` of ``config.use_fsdp``,
+        which returns ``self.train.fsdp``, of whatever class the object may be."""
+        read: set[str] = set()
+        for value in self.tracer.evaluate(base, module):
+            cls = value.callee if isinstance(value, Made) else None
+            if not isinstance(cls, Class):
+                return ""
+            bound = [
+                binding.node
+                for each in self.tracer.lineage(cls)
+                for binding in each.module.table.scopes[each.node].bindings.get(attr, [])
+            ]
+            read.add(_path_read(bound[0]) if len(bound) == 1 else "")
+        return read.pop() if len(read) == 1 else ""
 
     def default(self, node: ast.expr, module: Module) -> ast.expr | None:
         """What a read gives where there is no such setting, or a name that may have been given
@@ -195,6 +212,19 @@ class SettingNames:
         if isinstance(value, Made) and isinstance(value.callee, Class):
             return any(each.node is cls for each in self.tracer.lineage(value.callee))
         return isinstance(value, (Unknown, Computed))
+
+
+def _path_read(function: ast.AST) -> str:
+    """``train.fsdp`` of a property that returns ``self.train.fsdp``."""
+    if not isinstance(function, ast.FunctionDef) or not has_decorator(function, "property"):
+        return ""
+    match function.body:
+        case [*texts, ast.Return(value=ast.Attribute() as read)] if all(
+            isinstance(each, ast.Expr) and isinstance(each.value, ast.Constant) for each in texts
+        ):
+            owner, _, path = (access_path(read) or "").partition(".")
+            return path if owner == "self" else ""
+    return ""
 
 
 def _own_class(node: ast.expr, module: Module) -> ast.ClassDef | None:

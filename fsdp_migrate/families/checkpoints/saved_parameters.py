@@ -13,14 +13,14 @@ import re
 from collections.abc import Iterator
 
 from fsdp_migrate.analysis.module import Module
-from fsdp_migrate.analysis.values import Display
+from fsdp_migrate.analysis.values import Display, Value
 from fsdp_migrate.families.checkpoints.copied_models import PICKLE, copying_calls
 from fsdp_migrate.families.parameters import parameter_owners
-from fsdp_migrate.families.parameters.elements import lists_of
+from fsdp_migrate.families.parameters.elements import lists_of, variable_of
 from fsdp_migrate.families.parameters.parameter_loops import METHODS
 from fsdp_migrate.families.parameters.parameter_owners import models_of_list, models_of_states
 from fsdp_migrate.families.parameters.state_tensors import held_in, tensors_of
-from fsdp_migrate.families.training_loop.sharded_alike import ELEMENTWISE
+from fsdp_migrate.families.training_loop.sharded_alike import ELEMENTWISE, ORDERS
 from fsdp_migrate.families.wrapping.gathered import is_gathered
 from fsdp_migrate.fsdp1.construct import Construct
 from fsdp_migrate.fsdp1.site import Site
@@ -28,6 +28,7 @@ from fsdp_migrate.planning.context import Study
 from fsdp_migrate.syntax.expressions import given_arguments, last_name
 from fsdp_migrate.syntax.kinds import of_kind
 from fsdp_migrate.syntax.scopes import Kind
+from fsdp_migrate.syntax.trees import COMPREHENSIONS
 
 SAVED = Construct.parse("saved parameters")
 DTENSORS = (
@@ -79,8 +80,21 @@ def _loading_calls(study: Study, module: Module) -> Iterator[ast.Call]:
     for call in module.table.calls_by_name.of({LOADING}):
         match call.func:
             case ast.Attribute(value=receiver) if not OTHERS.search(last_name(receiver)):
-                if not parameter_owners.sharded(receiver, module, study):
+                asked = _may_have_none(receiver, call, module)
+                if not asked and not parameter_owners.sharded(receiver, module, study):
                     yield call
+
+
+def _may_have_none(receiver: ast.expr, call: ast.Call, module: Module) -> bool:
+    """Whether something is asked if it loads states at all, as no model is: ``hasattr(v,
+    "load_state_dict")``."""
+    for parent in module.table.ancestors(call):
+        for node in ast.walk(parent.test) if isinstance(parent, ast.If) else ():
+            match node:
+                case ast.Call(func=ast.Name(id="hasattr"), args=[owner, ast.Constant(value=name)]):
+                    if name == LOADING and ast.unparse(owner) == ast.unparse(receiver):
+                        return True
+    return False
 
 
 def said_of(site: Site, study: Study) -> str:
@@ -135,6 +149,10 @@ def _is_given_sharded(given: ast.expr | None, module: Module, study: Study) -> b
     )
 
 
+def _is_list(value: Value) -> bool:
+    return isinstance(value, Display) or isinstance(value.node, COMPREHENSIONS)
+
+
 def _tensors(
     node: ast.expr, module: Module, study: Study, depth: int, *, is_given: bool = True
 ) -> Iterator[tuple[ast.expr, Module, bool]]:
@@ -152,11 +170,17 @@ def _tensors(
             yield node, module, is_given
         case ast.Call(func=ast.Attribute(value=each, attr=name)) if name in ELEMENTWISE:
             inner = [(each, module)]
+        case ast.Call() if variable_of(node) is not node:  # torch.zeros_like(p)
+            inner = [(variable_of(node), module)]
         case ast.Call():  # of a function of the project that gives what it is given
             is_given = is_given and _is_given_sharded(node, module, study)
             made = [v for v in study.values(node, module) if v.node is not node]
             inner = [(v.node, v.module) for v in made if isinstance(v.node, ast.expr)]
             inner += [a for v in made if isinstance(v, Display) for a in study.tracer.additions(v)]
+        case ast.BinOp(left=each, op=op, right=other) if not isinstance(op, ast.MatMult):
+            inner = [(each, module), (other, module)]
+        case ast.Compare(left=each, ops=[op], comparators=[other]) if isinstance(op, ORDERS):
+            inner = [(each, module), (other, module)]
         case ast.IfExp(body=each, orelse=other):
             inner = [(each, module), (other, module)]
         case ast.Subscript() if tensors_of(node, study, module):
@@ -165,8 +189,8 @@ def _tensors(
             yield node, module, is_given
             calls = [d.value for d in study.defined_by(node, module)]
             is_given = is_given and all(_is_given_sharded(c, module, study) for c in calls)
-            displays = [v for v in study.values(node, module) if isinstance(v, Display)]
-            inner = [(v.node, v.module) for v in displays if isinstance(v.node, ast.expr)]
-            inner += [added for v in displays for added in study.tracer.additions(v)]
+            lists = [v for v in study.values(node, module) if _is_list(v)]
+            inner = [(v.node, v.module) for v in lists if isinstance(v.node, ast.expr)]
+            inner += [added for v in lists for added in study.tracer.additions(v)]
     for each, where in inner if depth else ():
         yield from _tensors(each, where, study, depth - 1, is_given=is_given)

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from fsdp_migrate.analysis.flow import access_path
 from fsdp_migrate.analysis.module import Module
 from fsdp_migrate.analysis.values import Class, External, Function, Made, Value
+from fsdp_migrate.families.modules import own_checkpoints
 from fsdp_migrate.families.training_loop.call_order import runs_before_sharding
 from fsdp_migrate.families.wrapping.model_contents import contents
 from fsdp_migrate.families.wrapping.policy_loops import class_tuple
@@ -38,7 +39,6 @@ PACKAGE = "torch.distributed.algorithms._checkpoint.checkpoint_wrapper"
 APPLY = frozenset({f"{PACKAGE}.apply_activation_checkpointing"})
 WRAPPER = f"{PACKAGE}.checkpoint_wrapper"
 REENTRANT_KIND = f"{PACKAGE}.CheckpointImpl.REENTRANT"
-FUNCTION = "torch.autograd.Function"
 CHECKPOINT = frozenset({"torch.utils.checkpoint.checkpoint"})
 CONDITIONS = (ast.If, ast.IfExp, ast.For, ast.While, ast.Try, ast.Match, ast.Lambda, *FUNCTIONS)
 # What neither changes a model nor draws a number.
@@ -67,14 +67,14 @@ def find_reentrant_checkpointing(study: Study, module: Module) -> Iterator[Site]
     """Sites for reentrant checkpointing of what may be sharded, where it may run twice before its
     backward: a unit is done with its first backward then, and what the second gives is lost.
 
-    A checkpoint of the project's own is one wherever it stands: who writes one runs modules in
-    parts, which nothing of torch's does for them.
+    A checkpoint of the project's own is one where it is not seen that all that it runs are parts of
+    modules that run once: who writes one runs modules in parts, which nothing of torch's does.
     """
     if not study.constructors:
         return
     if module.mentions("enable_grad"):
         for call in module.table.calls_by_name.named("backward"):
-            if _is_of_own_checkpoint(call, module, study):
+            if _may_lose(call, module, study):
                 yield Site(REENTRANT, module, call, call)
     if not module.mentions("REENTRANT", "checkpoint"):
         return
@@ -91,22 +91,13 @@ def find_reentrant_checkpointing(study: Study, module: Module) -> Iterator[Site]
         yield from (Site(REENTRANT, module, node, node) for node in found)
 
 
-def _is_of_own_checkpoint(call: ast.Call, module: Module, study: Study) -> bool:
-    """Whether a backward stands in that of an ``autograd.Function``, of what a function gave that
-    it kept and has run again (``ctx.run(...)``), as torch's reentrant checkpoint does."""
-    method = enclosing_function(module, call)
-    cls = module.table.parents[method] if method is not None else None
-    if not isinstance(method, ast.FunctionDef) or not isinstance(cls, ast.ClassDef):
+def _may_lose(call: ast.Call, module: Module, study: Study) -> bool:
+    """Whether a backward is one of a checkpoint of the program's own, around what may run twice."""
+    cls = own_checkpoints.own_checkpoint(call, module, study)
+    if cls is None:
         return False
-    if method.name != "backward" or not method.args.args:
-        return False
-    calls = [node.func for node in ast.walk(method) if isinstance(node, ast.Call)]
-    kept = {f"{method.args.args[0].arg}.{last_name(called)}" for called in calls}
-    return (
-        any(FUNCTION in study.external(base, module) for base in cls.bases)
-        and any(last_name(called) == "enable_grad" for called in calls)
-        and any(access_path(called) in kept for called in calls)
-    )
+    once = own_checkpoints.runs_each_once(cls, module, study)
+    return not once or may_run_twice(frozenset(study.reached_from(module)), study)
 
 
 def _is_of_units(call: ast.Call, module: Module, study: Study) -> bool:

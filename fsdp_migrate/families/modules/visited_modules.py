@@ -15,6 +15,10 @@ from fsdp_migrate.syntax.trees import FUNCTIONS
 
 CALLS_DEEP = 3
 VISITS = frozenset({"modules", "named_modules"})
+HOOKS = frozenset(
+    {"register_forward_hook", "register_forward_pre_hook", "register_full_backward_hook"}
+    | {"register_full_backward_pre_hook", "register_backward_hook"}
+)
 CHILDREN = frozenset({"children", "named_children"})
 
 
@@ -141,6 +145,12 @@ def visitors(study: Study, module: Module, *, of_any: bool = False) -> dict[ast.
             continue
         for value in study.values(function, module):
             found |= dict.fromkeys(_first_parameter(value), model)
+    for call in module.table.calls_by_name.of(HOOKS):
+        match call:
+            case ast.Call(func=ast.Attribute(value=hooked), args=[function, *_]):
+                model = _model_of_hooked(hooked, study, module)
+                for value in study.values(function, module) if model is not None else ():
+                    found |= {first: model for first in _first_parameter(value) if model}
     for call in module.table.calls_by_name.of(("map", "filter")):
         match call:
             case ast.Call(func=ast.Name(), args=[function, iterated]):
@@ -148,6 +158,14 @@ def visitors(study: Study, module: Module, *, of_any: bool = False) -> dict[ast.
                 for value in study.values(function, module) if visited is not None else ():
                     found |= {first: visited for first in _first_parameter(value) if visited}
     return found
+
+
+def _model_of_hooked(hooked: ast.expr, study: Study, module: Module) -> ast.expr | None:
+    """The FSDP model that a module with a hook is in: each of a loop over its modules, or one by a
+    path. On the model itself the hook was given the wrapper."""
+    if isinstance(hooked, ast.Name):
+        return visited_model(hooked, study, module, {})
+    return None if study.traced(hooked, module) else model_in(hooked, study, module)
 
 
 def _first_parameter(function: Value) -> list[ast.arg]:

@@ -41,7 +41,12 @@ def find_assigned_data(study: Study, module: Module) -> Iterator[Site]:
 
 
 def _is_given(node: ast.expr, study: Study, module: Module) -> bool:
-    """Whether the callers of a function give it a sharded parameter by this name."""
+    """Whether the callers of a function give it a sharded parameter by this name, or it is picked
+    out of a list or a dictionary of some, or of copies of some: ``self.shadow[name]``."""
+    if isinstance(node, ast.Subscript):
+        return bool(models_of_list(node.value, study, module)) and not is_gathered(
+            node, study, module
+        )
     found = study.defined_by(node, module) if isinstance(node, ast.Name) else ()
     if not found or any(definition.kind is not Kind.PARAMETER for definition in found):
         return False

@@ -18,6 +18,7 @@ from fsdp_migrate.syntax.expressions import last_name
 from fsdp_migrate.syntax.scopes import Kind
 from fsdp_migrate.syntax.trees import FUNCTIONS
 
+NUMBERED = frozenset({"named_parameters", "items", "enumerate"})
 ALIKE = frozenset({"clone", "contiguous", "detach"})
 NAMES = frozenset({"weight", "bias"})  # of the parameters of torch's own modules
 ARITHMETIC = frozenset({"add", "sub", "mul", "div", "lerp", "addcmul", "addcdiv"})
@@ -54,7 +55,8 @@ def _lists_of(node: ast.expr, study: Study, module: Module, depth: int) -> Itera
     for definition in study.defined_by(node, module):
         given = definition.value
         if definition.kind is Kind.ELEMENT and given is not None:
-            yield _zipped(given, definition.unpack), module
+            if not _is_name(given, definition.unpack):
+                yield _zipped(given, definition.unpack), module
         elif definition.kind is Kind.ASSIGN and given is not None and depth:
             if not definition.unpack:
                 yield from lists_of(given, study, module, depth - 1)
@@ -93,6 +95,13 @@ def is_looped(node: ast.expr, study: Study, module: Module) -> bool:
     """Whether ``p``, ``p.data`` or ``p.grad`` is of nothing but a loop's variable."""
     found = study.defined_by(variable_of(node), module)
     return len(found) == 1 and all(each.kind is Kind.ELEMENT for each in found)
+
+
+def _is_name(iterated: ast.expr, unpack: tuple[int, ...]) -> bool:
+    """Whether a variable of a loop has the names or numbers of parameters: ``n`` of ``for n, p in
+    model.named_parameters()``."""
+    called = iterated.func if isinstance(iterated, ast.Call) else iterated
+    return unpack == (0,) and last_name(called) in NUMBERED
 
 
 def _zipped(iterated: ast.expr, unpack: tuple[int, ...]) -> ast.expr:

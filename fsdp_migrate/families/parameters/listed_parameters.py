@@ -26,7 +26,7 @@ MEMBERS = "params"
 CONTAINERS = (ast.List, ast.Set, ast.Dict, ast.Call)  # ``dict()`` among them
 NESTED = 8  # lists made of lists of parameters
 ITEMS = frozenset({"items", "values"})  # of a dictionary of parameters by name
-
+COPYING = frozenset({"copy", "deepcopy"})
 FLATTENING = frozenset({"chain", "from_iterable", "sum"})  # ``sum(lists, [])``
 
 Held = tuple[ast.Attribute | ast.Subscript, Module]
@@ -117,10 +117,20 @@ def _of_values(node: ast.expr, study: Study, module: Module, depth: int) -> Iter
                 yield from parameters_in(lists, study, module, depth - 1)
             else:
                 yield from _filled_items(lists, study, module, depth - 1)
+                yield from _in_lists(lists, study, module, depth - 1)
     if _is_item(node):
+        yield from _in_lists(node.value, study, module, depth - 1)
         for value in study.values(node.value, module):
             yield from _filled(value, study, depth - 1)
         yield from _filled_items(node.value, study, module, depth - 1)
+
+
+def _in_lists(container: ast.expr, study: Study, module: Module, depth: int) -> Iterator[Held]:
+    """As :func:`parameters_in`, of the lists in one that a comprehension makes: ``[deepcopy(params)
+    for _ in rates]``."""
+    for value in study.values(container, module):
+        if isinstance(value.node, ast.ListComp):
+            yield from parameters_in(value.node.elt, study, value.module, depth)
 
 
 def _of_groups(group: ast.expr, study: Study, module: Module, depth: int) -> Iterator[Held]:
@@ -149,6 +159,8 @@ def _in_call(call: ast.Call, study: Study, module: Module, depth: int) -> Iterat
         return iter([(call.func, module)])
     if getattr(call.func, "id", "") in {*AROUND, "dict"} or _gives_parts(call, study, module):
         return (held for a in call.args for held in parameters_in(a, study, module, depth))
+    if last_name(call.func) in COPYING and call.args:
+        return iter(parameters_in(call.args[0], study, module, depth))
     if last_name(call.func) in FLATTENING:
         return (held for a in call.args for held in _flattened(a, study, module, depth))
     asked = applied_functions.asked_of_each(call, METHODS)

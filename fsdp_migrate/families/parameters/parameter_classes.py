@@ -145,11 +145,16 @@ def _is_handed_on(call: ast.Call, module: Module, study: Study) -> bool:
 
 
 def _subclasses(module: Module, study: Study) -> Iterator[Site]:
+    """A site for every class of parameters, but for those derived from another one of the
+    project's: what is said of that holds for them."""
     for node in module.table.scopes:
         if not isinstance(node, ast.ClassDef) or not node.bases:
             continue
         likely = any("Parameter" in ast.unparse(base) for base in node.bases)
-        if likely and study.tracer.external_bases(Class(node, module)) & PARAMETER:
+        if not likely or not study.tracer.external_bases(Class(node, module)) & PARAMETER:
+            continue
+        _, *bases = study.tracer.lineage(Class(node, module))
+        if not any(study.tracer.external_bases(base) & PARAMETER for base in bases):
             yield Site(SUBCLASS, module, node, node)
 
 
@@ -176,6 +181,11 @@ def _may_have(constructor: Constructor, site: Site, study: Study) -> bool:
         } - model_contents.HARMLESS_ROOTS
         own = {cls.node for cls in found.classes}
         around = {site.node, *site.module.table.ancestors(site.node)}
+        if isinstance(site.node, ast.ClassDef):
+            derived = study.tracer.subclasses(Class(site.node, site.module))
+            around |= {
+                each for c in derived for each in (c.node, *c.module.table.ancestors(c.node))
+            }
         if outside or not found.complete or own & around:
             return True
     return False

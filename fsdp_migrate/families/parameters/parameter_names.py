@@ -80,7 +80,25 @@ def decides(names: set[str], region: Sequence[ast.AST]) -> bool:
     """Whether it depends on these names what becomes of the loop's parameters."""
     nodes = [node for part in region for node in walk(part)]
     told = _told(names, nodes)
-    return bool(names) and any(_is_decided(node, names, told) for node in nodes)
+    if not names or any(_is_of_group(node, told) for node in nodes):
+        return False
+    return any(_is_decided(node, names, told) for node in nodes if not only_raises(node))
+
+
+def _is_of_group(node: ast.AST, told: set[str]) -> bool:
+    """Whether these are the names of an optimizer's settings: ``key != "params"``."""
+    match node:
+        case ast.Compare(left=left, comparators=[ast.Constant(value=value)]):
+            return value == MEMBERS and bool(names_in(left) & told)
+    return False
+
+
+def only_raises(node: ast.AST) -> bool:
+    """Whether a condition does nothing but stop the program: whoever passed it goes on alike."""
+    match node:
+        case ast.If(body=[*before, ast.Raise()], orelse=[]):
+            return all(isinstance(each, (ast.Expr, ast.Assign)) for each in before)
+    return False
 
 
 def _told(names: set[str], nodes: Sequence[ast.AST]) -> set[str]:

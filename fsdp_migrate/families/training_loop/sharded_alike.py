@@ -12,8 +12,9 @@ from fsdp_migrate.syntax.expressions import last_name
 ELEMENTWISE = frozenset(
     {"detach", "clone", "float", "double", "half", "bfloat16", "to", "type", "cpu", "cuda", "abs"}
     | {"pow", "square", "view", "reshape", "flatten", "ravel", "contiguous", "nan_to_num", "neg"}
-    | {"isnan", "isinf", "isfinite"}
+    | {"isnan", "isinf", "isfinite", "requires_grad_"}
 )
+ORDERS = (ast.Lt, ast.LtE, ast.Gt, ast.GtE, ast.Eq, ast.NotEq)  # of elements
 
 
 def reduced_parts(node: ast.expr, names: Collection[str]) -> list[ast.expr]:
@@ -42,14 +43,31 @@ def reduced_parts(node: ast.expr, names: Collection[str]) -> list[ast.expr]:
             return reduced_parts(first, names) if attr in ELEMENTWISE else []
         case ast.Call(func=ast.Attribute(value=value, attr=attr)):
             return reduced_parts(value, names) if attr in ELEMENTWISE else []
+        case ast.UnaryOp(op=ast.USub() | ast.Invert(), operand=operand):
+            return reduced_parts(operand, names)
+        case ast.Compare(left=left, ops=[op], comparators=[right]) if isinstance(op, ORDERS):
+            return _combined(node, left, right, names)
         case ast.BinOp(left=left, op=op, right=right) if not isinstance(op, ast.MatMult):
-            here = reduced_parts(left, names)
-            if not here or isinstance(right, ast.Constant):
-                return here
-            other = reduced_parts(right, names)
-            return [*here, *other] if other else []
+            return _combined(node, left, right, names)
         case ast.IfExp(body=left, orelse=right):
             sides = (side for side in (left, right) if not isinstance(side, ast.Constant))
             found = [reduced_parts(side, names) for side in sides]
             return [part for parts in found for part in parts] if all(found) else []
     return []
+
+
+def _combined(
+    node: ast.expr, left: ast.expr, right: ast.expr, names: Collection[str]
+) -> list[ast.expr]:
+    """The parts of what two are combined to. Where one is out of sight, a number or a copy of a
+    parameter (``p - self.start[name]``), all of it is sharded as the other is."""
+    sides = [reduced_parts(side, names) for side in (left, right)]
+    joins = isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add)
+    if all(sides):
+        return [*sides[0], *sides[1]]
+    for side, other in ((sides[0], right), (sides[1], left)):
+        if side and isinstance(other, ast.Constant):
+            return [] if isinstance(other.value, str) else side
+        if joins and side in ([left], [right]):
+            return []  # texts are added to names: ``prefix + n``
+    return [node] if any(sides) else []
