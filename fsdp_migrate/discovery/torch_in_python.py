@@ -65,8 +65,8 @@ def find(path: Path, data: bytes) -> Iterator[Found]:
         names = (magics.NAME.format("cell", number) for number in count())
         for cell in notebook.cells:
             text, _ = magics.mask_commands(cell.code, names)
-            for line, *rest in _in_source(text):
-                yield (notebook.line(cell, line), *rest)
+            for line, said, operator, release in _in_source(text):
+                yield notebook.line(cell, line), said, operator, release
     elif not _TESTS.fullmatch(path.stem):
         yield from _in_source(data)
 

@@ -16,6 +16,7 @@ from pathlib import Path
 from packaging.version import Version
 
 from fsdp_migrate.discovery import project_paths, torch_in_python
+from fsdp_migrate.syntax import notebook
 
 FOLDERS = (
     *("scripts", "script", "docker", ".devcontainer", ".github/workflows", "requirements"),
@@ -79,7 +80,7 @@ def find(directory: Path) -> Iterator[Installed]:
                 yield from _in_file(path, directory)
             elif path.suffix in SETTINGS:
                 yield from _in_file(path, directory, only_images=True)
-            if path.suffix in {".py", torch_in_python.SUFFIX}:
+            if path.suffix in {".py", notebook.SUFFIX}:
                 yield from _in_python(path, directory)
 
 
