@@ -159,8 +159,11 @@ def _entries(module: Module, study: Study) -> Iterator[ast.AST]:
             ):
                 value = given
             case ast.Call(func=ast.Attribute(attr="update"), keywords=[_, *_]):
-                key = next((k.arg for k in node.keywords if SPEAKS.search(k.arg or "")), "")
-                value = next((k.value for k in node.keywords if k.arg == key), None)
+                spoken = (k for k in node.keywords if k.arg and SPEAKS.search(k.arg))
+                given_by = next(spoken, None)
+                if given_by is None:
+                    continue
+                key, value = str(given_by.arg), given_by.value
         if value is not None and SPEAKS.search(key):
             yield from (each for each in ast.walk(value) if _is_member(each, module, study))
 
