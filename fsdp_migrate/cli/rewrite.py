@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import os
-import re
-import shlex
 import sys
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fsdp_migrate import report, shown
-from fsdp_migrate.cli import config, console, session, summary
+from fsdp_migrate.cli import config, console, next_step, session, summary
 from fsdp_migrate.cli.exit_codes import BAD, GOOD, SEE
 from fsdp_migrate.cli.options import SCREEN, Rewrite
 from fsdp_migrate.cli.session import Run
@@ -26,8 +24,6 @@ if TYPE_CHECKING:
     from fsdp_migrate.migration.engine import Key
 
 REFUSED = "refused in review"
-PROGRAM = re.compile(rb"(?m)^if +__name__ *== *[\"']__main__[\"']")
-SCRIPT = re.compile(rb"(?m)^(?:(?:for|while) .*:|main\()")  # which trains as it is read
 
 
 def rewrite(asked: Rewrite) -> int:
@@ -81,7 +77,7 @@ def _rewrite(asked: Rewrite) -> int:
     else:
         show_run(run, verbose=asked.verbose)
         if run.result.changes:
-            console.out(f"Next: {_verifying(run)}")
+            console.out(f"Next: {next_step.command(run, asked.paths)}")
             console.out(f"Undo: {undo_command(run)}")
     return exit_code(run)
 
@@ -243,38 +239,6 @@ def show_run(run: Run, *, verbose: bool) -> None:
     for line in text.open_lines(total):
         console.out(line)
     summary.tell_notes(run)
-
-
-def _verifying(run: Run) -> str:
-    """The command that trains before and after, with the program if there is only one to think
-    of, of the tree as it was committed."""
-    stays = all(d.outcome is Outcome.LEFT for d in run.result.decisions)
-    only_mended = stays and any(hazard.is_mended for hazard in run.result.hazards)
-    if only_mended or not any(path.suffix == ".py" for path in run.result.changes):
-        return "git diff"
-    from fsdp_migrate.cli import pull_request
-
-    before = " --before HEAD" if pull_request.revision(run.config.root) else ""
-    if config.verify_table(run.config.root):
-        return f"fsdp-migrate verify{before}"
-    changed = [path for path in run.changed if path.suffix == ".py"]
-    every = [*run.found.candidates, *run.found.others]
-    for paths, runs in ((changed, PROGRAM), (changed, SCRIPT), (every, PROGRAM)):
-        programs = [path for path in paths if runs.search(run.before.get(path, b""))]
-        if len(programs) == 1:
-            program = _program(Path(run.found.display(programs[0])))
-            return f"fsdp-migrate verify {shlex.quote(program)}{before}"
-    return "fsdp-migrate verify --help"
-
-
-def _program(shown: Path) -> str:
-    """What `verify` starts: a package by its name, whose relative imports need one."""
-    packages = list(shown.parents)[:-1]
-    if shown.name != "__main__.py" or shown.is_absolute() or not packages:
-        return str(shown)
-    if not all((package / "__init__.py").is_file() for package in packages):
-        return str(shown)
-    return f"module:{'.'.join(shown.parent.parts)}"
 
 
 def undo_command(run: Run) -> str:

@@ -13,6 +13,7 @@ from functools import cache
 from pathlib import Path
 from typing import TypeVar
 
+from fsdp_migrate.analysis import executed_files
 from fsdp_migrate.analysis.flow import access_path
 from fsdp_migrate.analysis.module import Module
 from fsdp_migrate.analysis.project import Project
@@ -60,6 +61,11 @@ def split(project: Project) -> list[Project]:
                 groups.join(module, found[0])
         for read in _read_off_packages(module, names, project):
             groups.join(module, read)
+        if module.mentions("exec") and any(executed_files.executes_files(module)):
+            below = module.path.parent  # where the files are that it may be told to execute
+            for other in project.modules:
+                if other.path.is_relative_to(below):
+                    groups.join(module, other)
         for call in module.table.calls_by_name.of(configured.NAMES):
             if not project.external(call.func, module) & configured.CALLING:
                 continue

@@ -3,6 +3,7 @@
 import ast
 from dataclasses import replace
 
+from fsdp_migrate.analysis import executed_files
 from fsdp_migrate.analysis.module import Module
 from fsdp_migrate.analysis.values import Constant
 from fsdp_migrate.families.names import bound_anew
@@ -47,7 +48,12 @@ def decide(site: Site, study: Study) -> Decision:
             f"{name} is imported here for others to use",
             "drop it once nobody does",
         )
-    if evaluated_text.may_name(name, table, lambda key: _constants(key, site.module, study)):
+    if evaluated_text.may_name(
+        name,
+        table,
+        lambda key: _constants(key, site.module, study),
+        lambda call: executed_files.may_name(name, call, site.module, study.project),
+    ):
         return _left(
             site,
             study,

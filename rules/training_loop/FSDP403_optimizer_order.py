@@ -79,14 +79,18 @@ def decide(site: Site, study: Study) -> Decision:
     proposal = study.proposal()
     for statement in move.statements:
         proposal.move_after(site.module, statement, move.behind)
-    review = ""
-    if not all(attributes.keeps_attributes(c, study) for c in models):
-        review = (
-            "FSDP1 without use_orig_params=True gave this optimizer parameters that it never "
-            "trained; now it trains them"
-        )
+    review = _never_trained(models, study)
     return study.rewritten(
         site, RULE.code, "moved behind the sharding", proposal, models=models, review=review
+    )
+
+
+def _never_trained(models: frozenset[Constructor], study: Study) -> str:
+    if all(attributes.keeps_attributes(c, study) for c in models):
+        return ""
+    return (
+        "FSDP1 without use_orig_params=True gave this optimizer parameters that it never "
+        "trained; now it trains them"
     )
 
 
@@ -190,7 +194,11 @@ def _early(site: Site, call: ast.expr, study: Study) -> Decision:
     proposal = study.proposal()
     for statement in move.statements:
         proposal.move_after(site.module, statement, move.behind)
-    return study.rewritten(site, RULE.code, "moved behind the sharding", proposal, models=models)
+    makes_optimizer = early_parameters.gives_optimizer(call, site.module, study)
+    review = _never_trained(models, study) if makes_optimizer else ""
+    return study.rewritten(
+        site, RULE.code, "moved behind the sharding", proposal, models=models, review=review
+    )
 
 
 def _late(site: Site, call: ast.Call, study: Study) -> Decision:

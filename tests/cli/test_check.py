@@ -128,6 +128,68 @@ def test_what_is_next_is_the_script_that_trains_not_what_it_imports(
     assert "Next: fsdp-migrate verify train.py\n" in run("rewrite", ".").out
 
 
+BUILDS = f"{HEAD}\n\ndef build(net):\n    return FSDP(net)\n"
+STEP = "    loss.backward()\n"
+MAIN = "if __name__ == '__main__':\n    main()\n"
+PROGRAMS = {
+    "a file of conversions beside a script that shards": (
+        {
+            "export.py": f"from train import model\n{MAIN}",
+            "train.py": f"{HEAD}\nmodel = FSDP(net)\nwhile True:\n{STEP}",
+        },
+        "verify train.py",
+    ),
+    "what measures beside what trains": (
+        {
+            "model.py": BUILDS,
+            "bench.py": f"from model import build\n{MAIN}",
+            "pretrain.py": f"from model import build\ndef main():\n{STEP}\n{MAIN}",
+        },
+        "verify pretrain.py",
+    ),
+    "several that train": (
+        {
+            "model.py": BUILDS,
+            "cheap_training.py": f"from model import build\ndef main():\n{STEP}\n{MAIN}",
+            "train_fsdp.py": f"from model import build\ndef main():\n{STEP}\n{MAIN}",
+        },
+        "verify train_fsdp.py",
+    ),
+    "several imports away": (
+        {
+            "model.py": BUILDS,
+            "trainer.py": f"from model import build\ndef run():\n{STEP}",
+            "main.py": f"import trainer\n{MAIN}",
+        },
+        "verify main.py",
+    ),
+    "tests are no program": (
+        {"model.py": BUILDS, "test_model.py": f"from model import build\n{MAIN}"},
+        "check .",
+    ),
+    "nothing can be started": ({"model.py": BUILDS}, "check ."),
+}
+
+
+@pytest.mark.parametrize("case", PROGRAMS)
+def test_what_is_next_fits(here: Path, run: Command, case: str) -> None:
+    files, wanted = PROGRAMS[case]
+    for name, text in files.items():
+        (here / name).write_text(text)
+    said = run("rewrite", ".").out
+    assert f"Next: fsdp-migrate {wanted}\n" in said
+    if wanted == "check .":
+        assert run("check", ".").code == 0
+
+
+def test_what_is_next_where_nothing_can_be_started_but_changes_can_be_seen(
+    here: Path, run: Command
+) -> None:
+    (here / "model.py").write_text(BUILDS)
+    committed()
+    assert "Next: git diff\n" in run("rewrite", ".").out
+
+
 SAVES_ON_ONE_RANK = f"""{HEAD}
 from torch.distributed.fsdp import FullStateDictConfig, StateDictType
 

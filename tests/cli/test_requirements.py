@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 from pathlib import Path
@@ -808,6 +809,120 @@ INSTALLS = {
         "requirements.txt:1",
         "torch-2.1.2",
     ),
+    "docker/Dockerfile": (
+        "ARG PYTORCH_VERSION=2.1.2\nFROM base:$PYTORCH_VERSION\n",
+        "docker/Dockerfile:1",
+        "PYTORCH_VERSION=2.1.2",
+    ),
+    "docker/rocm.Dockerfile": (
+        "FROM rocm/pytorch:rocm6.0_ubuntu22.04_py3.9_pytorch_2.1.1\n",
+        "docker/rocm.Dockerfile:1",
+        "rocm/pytorch:rocm6.0_ubuntu22.04_py3.9_pytorch_2.1.1",
+    ),
+    "Dockerfile.mcli": (
+        "FROM mosaicml/pytorch:2.1.0_cu121-python3.10-ubuntu20.04\n",
+        "Dockerfile.mcli:1",
+        "mosaicml/pytorch:2.1.0",
+    ),
+    "k8s/job.yaml": (
+        "containers:\n  - name: t\n    image: pytorch/pytorch:2.0.1-cuda11.7\n",
+        "k8s/job.yaml:3",
+        "pytorch/pytorch:2.0.1",
+    ),
+    "gpu_environment.yaml": ("- pytorch::pytorch=2.0\n", "gpu_environment.yaml:1", "pytorch=2.0"),
+}
+SAGEMAKER = "from sagemaker.pytorch import PyTorch\n"
+STARTED = {
+    "an estimator": (
+        f"{SAGEMAKER}job = PyTorch(\n"
+        '    entry_point="train.py",\n    framework_version="2.0.1",\n    py_version="py310",\n)\n',
+        4,
+        'framework_version="2.0.1"',
+    ),
+    "a release in a variable": (
+        f'{SAGEMAKER}TORCH = "2.0"\njob = PyTorch(framework_version=TORCH, source_dir="src")\n',
+        3,
+        'framework_version="2.0"',
+    ),
+    "arguments in a dictionary": (
+        f'{SAGEMAKER}a = dict(\n    framework_version="2.1",\n)\njob = PyTorch(role, **a)\n',
+        3,
+        'framework_version="2.1"',
+    ),
+    "another library's estimator": (
+        "from sagemaker.huggingface import HuggingFace\n"
+        'HuggingFace(transformers_version="4.28", pytorch_version="2.0.0", role=role)\n',
+        2,
+        'pytorch_version="2.0.0"',
+    ),
+    "an image by its parts": (
+        "from sagemaker import image_uris\n"
+        'image_uris.retrieve(framework="pytorch", version="2.0.1", image_scope="training")\n',
+        2,
+        'version="2.0.1"',
+    ),
+    "an image by its name": (
+        'URI = f"{account}.dkr"\nE = Estimator(image_uri="763.dkr.ecr.us-east-1.amazonaws.com/"\n'
+        '    "pytorch-training:2.0.1-gpu-py310-cu118-ubuntu20.04-sagemaker")\n',
+        2,
+        "763.dkr.ecr.us-east-1.amazonaws.com/pytorch-training:2.0.1",
+    ),
+    "an image of Azure": (
+        'command(environment="AzureML-acpt-pytorch-2.0-cuda11.7@latest")\n',
+        1,
+        "acpt-pytorch-2.0",
+    ),
+    "an image of Vertex": (
+        'Job(container_uri="us-docker.pkg.dev/vertex-ai/training/pytorch-gpu.2-0:latest")\n',
+        1,
+        "/training/pytorch-gpu.2-0",
+    ),
+    "Modal": (
+        "import modal\nimage = modal.Image.debian_slim().pip_install(\n"
+        '    "numpy",\n    "torch==2.0.1+cu118",\n)\n',
+        4,
+        "torch==2.0.1",
+    ),
+    "a registry in Modal": (
+        'import modal\nI = modal.Image.from_registry("pytorch/pytorch:2.1.0-cuda12.1-devel")\n',
+        2,
+        "pytorch/pytorch:2.1.0",
+    ),
+    "Ray": (
+        'import ray\nray.init(runtime_env={"pip": ["torch==2.0.1"]})\n',
+        2,
+        "torch==2.0.1",
+    ),
+    "a list in a variable": (
+        'PACKAGES = ["numpy", "torch~=2.1.0"]\nimage = image.pip_install(*PACKAGES)\n',
+        1,
+        "torch~=2.1.0",
+    ),
+    "Metaflow": (
+        '@pypi(python="3.10", packages={"numpy": "1.26", "torch": "2.1.0"})\ndef step(): ...\n',
+        1,
+        "torch==2.1.0",
+    ),
+    "a command": (
+        'SETUP = """\nset -e\npip install -U torch==2.1.0 numpy\n"""\nTask(setup=SETUP)\n',
+        3,
+        "torch==2.1.0",
+    ),
+}
+NOT_STARTED = {
+    "a docstring": '"""Tested with torch==2.0.1: pip install torch==2.0.1."""\n',
+    "a comment": '# PyTorch(framework_version="2.0.1"), pip_install("torch==2.0.1")\n',
+    "what is said": 'print("pip install torch==2.0.1")\nraise Error("pip install torch==2.0")\n',
+    "a comparison": 'assert needed == "torch==2.0.1"\nif "torch==2.0" == needed: pass\n',
+    "a newer torch": f'{SAGEMAKER}PyTorch(framework_version="2.7.1", entry_point="train.py")\n',
+    "no PyTorch": 'TensorFlow(framework_version="2.0.1")\nSKLearn(framework_version="1.2-1")\n',
+    "a model that is served": f'{SAGEMAKER}PyTorchModel(framework_version="2.0.1", role=role)\n',
+    "an image to serve": 'image_uris.retrieve("pytorch", version="2.0", image_scope="inference")\n',
+    "another framework": 'image_uris.retrieve("xgboost", version="1.5-1")\n',
+    "a lower bound": 'image.pip_install("torch>=2.0", "torch-geometric==2.0", "torch==2.*")\n',
+    "a release that is not known": 'PyTorch(framework_version=release(), entry_point="train.py")\n',
+    "two values": 'V = "2.0"\nV = "2.8"\nPyTorch(framework_version=V, entry_point="train.py")\n',
+    "a table of something else": 'record(versions={"torch": "2.0.1"})\n',
 }
 
 
@@ -846,9 +961,53 @@ def test_what_installs_an_older_torch_is_named(here: Path, run: Command, name: s
     assert (here / name).read_text() == text
 
 
+@pytest.mark.parametrize("name", STARTED)
+@pytest.mark.parametrize("in_notebook", [False, True], ids=["file", "notebook"])
+def test_an_older_torch_that_a_program_starts_others_with_is_named(
+    here: Path, run: Command, name: str, in_notebook: bool
+) -> None:
+    text, line, said = STARTED[name]
+    file = "launch.py"
+    if in_notebook:
+        cell = {"cell_type": "code", "metadata": {}, "outputs": [], "execution_count": None}
+        cell["source"] = ["!pip install torch==2.9\n", *text.splitlines(keepends=True)]
+        known = {"cells": [cell], "metadata": {}, "nbformat": 4, "nbformat_minor": 5}
+        text = json.dumps(known, indent=1)
+        file = "launch.ipynb"
+        line += text[: text.index("!pip")].count("\n") + 1
+    (here / file).write_text(text)
+    answer = run("rewrite", ".")
+    assert f"{file}:{line}  {said}: it installs a torch that is too old" in answer.out
+    assert answer.out.count("it installs a torch") == 1
+    assert (here / file).read_text() == text
+
+
+@pytest.mark.parametrize("name", NOT_STARTED)
+def test_what_only_speaks_of_an_older_torch_is_not_named(
+    here: Path, run: Command, name: str
+) -> None:
+    (here / "launch.py").write_text(NOT_STARTED[name])
+    answer = run("rewrite", ".")
+    assert "FSDP501" not in answer.out + answer.err
+
+
+def test_tests_and_broken_files_name_no_torch(here: Path, run: Command) -> None:
+    text = 'PyTorch(framework_version="2.0.1", entry_point="train.py")\n'
+    (here / "test_launch.py").write_text(text)
+    (here / "broken.py").write_text(f"{text}def (\n")
+    (here / "broken.ipynb").write_text('{"cells": "PyTorch(framework_version=2.0)"')
+    assert "it installs a torch" not in run("rewrite", ".").out
+
+
 @pytest.mark.parametrize(
     ("name", "text"),
     [
+        ("job.yaml", "# image: pytorch/pytorch:2.0.1\nname: pytorch/pytorch:2.0.1\n"),
+        ("job.yaml", "image: pytorch/pytorch:2.7.1-cuda12.6\ntorch: torch==2.0.1\n"),
+        (
+            "Dockerfile",
+            "ARG TORCH_VERSION=2.8\nARG MIN_TORCH_VERSION=2.0\nENV TORCH_VERSIONS=2.0\n",
+        ),
         ("setup.sh", "pip install torch==2.7.1 torch>=2.0 torchvision==0.15.0\n"),
         ("setup.sh", "# pip install torch==2.0\npip install my-torch==1.0 torch-geometric==2.0\n"),
         ("README.md", "with torch 2.1 and torch<=2.9\n"),

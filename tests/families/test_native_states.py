@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from fsdp_migrate.migration.engine import Options
 from fsdp_migrate.planning.outcome import Outcome
 from tests.helpers.migrating import migrate, outcomes, rewritten
 
@@ -40,11 +41,37 @@ BACK = "    state = holder.state_dict()\n    holder.load_state_dict(state)\n"
 
 
 def test_a_state_beside_tables_of_the_projects_own_is_not_gathered() -> None:
-    result, after = migrate({"example.py": of_holder(SAVED), "tables.py": TABLES})
+    options = Options(partial=True)
+    result, after = migrate({"example.py": of_holder(SAVED), "tables.py": TABLES}, options)
     assert GATHERED not in after["example.py"]
     assert "fully_shard(net)" in after["example.py"]
-    assert ("FSDP302", Outcome.REVIEW) in outcomes(result)
+    assert ("FSDP302", Outcome.LEFT) in outcomes(result)
     assert "ShardedTensor" in after["example.py"].partition("def main")[2]
+
+
+@pytest.mark.parametrize(
+    ("use", "stops"),
+    [
+        (SAVED, True),
+        ('    torch.save({"model": holder.state_dict(), "step": 1}, "model.pt")\n', True),
+        ('    state = holder.state_dict()\n    torch.save(state, "model.pt")\n', True),
+        (
+            '    state = {"model": holder.state_dict()}\n    torch.save(state, "model.pt")\n',
+            True,
+        ),
+        ("    return holder.state_dict()\n", False),
+        ('    state = holder.state_dict()\n    return state["table"]\n', False),
+        ('    torch.save(len(holder.state_dict()), "n.pt")\n', False),
+    ],
+)
+def test_what_is_saved_of_such_a_state_stops(use: str, stops: bool) -> None:
+    """A file of this rank's shards alone would be written, without a word."""
+    options = Options(partial=True)
+    result, after = migrate({"example.py": of_holder(use), "tables.py": TABLES}, options)
+    outcome = Outcome.LEFT if stops else Outcome.REVIEW
+    assert ("FSDP302", outcome) in outcomes(result)
+    assert ("raise NotImplementedError" in after["example.py"]) is stops
+    assert "fully_shard(net)" in after["example.py"]
 
 
 def test_a_state_whose_shards_are_asked_for_is_not_gathered() -> None:
@@ -156,11 +183,12 @@ def main(net):
 
 
 def test_what_a_class_hands_on_is_handed_on_and_its_state_is_marked() -> None:
-    result, after = migrate({"example.py": f"{HEAD}{PARTS}"})
+    result, after = migrate({"example.py": f"{HEAD}{PARTS}"}, Options(partial=True))
     assert after["example.py"].count("TODO") == 1
     assert "under names of its own" in after["example.py"].partition("def main")[2]
     assert "fully_shard(net)" in after["example.py"]
-    assert Outcome.LEFT not in {outcome for _, outcome in outcomes(result)}
+    left = {code for code, outcome in outcomes(result) if outcome is Outcome.LEFT}
+    assert left == {"FSDP302"}
 
 
 def test_a_class_that_asks_the_class_above_is_gathered() -> None:

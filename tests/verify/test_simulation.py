@@ -12,7 +12,7 @@ from fsdp_migrate.verify.plan import Plan
 from fsdp_migrate.verify.report import text
 from fsdp_migrate.verify.report.model import Report, Verdict
 from fsdp_migrate.verify.run import verify
-from tests.helpers.migrating import migrated
+from tests.helpers.migrating import migrate, migrated
 
 from .programs import PROGRAMS, Replaced, altered, failed
 
@@ -178,3 +178,55 @@ def test_a_torch_for_cuda_says_what_it_was_built_for(built: str, told: str) -> N
     run = [sys.executable, "-c", program]
     done = subprocess.run(run, check=False, capture_output=True, text=True)
     assert done.stdout.strip() == told, done.stderr
+
+
+OWN_RANKS = """
+import os
+import torch
+import torch.distributed as dist
+import torch.multiprocessing as mp
+from torch import nn
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+
+def work(rank, world):
+    os.environ["MASTER_ADDR"], os.environ["MASTER_PORT"] = "localhost", "29655"
+    dist.init_process_group("nccl", rank=rank, world_size=world)
+    torch.cuda.set_device(rank)
+    assert torch.cuda.device_count() == torch.accelerator.device_count() == world == 2
+    torch.manual_seed(0)
+    model = FSDP(nn.Sequential(nn.Linear(8, 8), nn.ReLU(), nn.Linear(8, 4)).cuda())
+    optimizer = torch.optim.AdamW(model.parameters(), lr=0.01)
+    torch.manual_seed(rank)
+    for _ in range(3):
+        model(torch.randn(4, 8, device="cuda")).pow(2).mean().backward()
+        optimizer.step()
+        optimizer.zero_grad()
+    dist.destroy_process_group()
+
+
+if __name__ == "__main__":
+    count = torch.cuda.device_count()
+    mp.spawn(work, args=(count,), nprocs=count)
+"""
+
+
+def test_a_program_that_makes_its_own_ranks_has_a_device_for_each(tmp_path: Path) -> None:
+    for name, text_of in (
+        ("before", OWN_RANKS),
+        ("after", migrate({"train.py": OWN_RANKS})[1]["train.py"]),
+    ):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "train.py").write_text(text_of)
+    report = verify(
+        Plan(
+            before=tmp_path / "before",
+            after=tmp_path / "after",
+            script="train.py",
+            max_steps=2,
+            device="simulate",
+            timeout=60.0,
+        )
+    )
+    assert report.verdict is Verdict.SAME, text.render(report)
+    assert "2 ranks" in text.render(report)

@@ -6,6 +6,7 @@ import ast
 import builtins
 from collections.abc import Iterable, Iterator
 
+from fsdp_migrate.analysis import executed_files
 from fsdp_migrate.analysis.flow import ELSEWHERE, Definition
 from fsdp_migrate.analysis.module import Module
 from fsdp_migrate.analysis.reaching_bindings import when_it_runs
@@ -251,7 +252,9 @@ class Names:
                 call.lineno < definition.value.lineno
                 or (used is not None and used.lineno < call.lineno)
             )
-            if not is_passed and may_set(definition.path, call):
+            if is_passed or not may_set(definition.path, call):
+                continue
+            if executed_files.may_set(definition.path, call, module, self.tracer.project):
                 why = f"{ast.unparse(call.func)}() may give it another value"
                 yield Unknown(definition.value, module, why=why)
                 return

@@ -92,6 +92,19 @@ def is_saved_by_first(site: Site, place: Place, study: Study) -> bool:
     return bool(uses) and all(_is_saved(n, site.module, study) for n in uses)
 
 
+def is_saved(site: Site, study: Study) -> bool:
+    """Whether a state, or a name that its statement gives it, is written to a file."""
+    if _is_saved(site.node, site.module, study):
+        return True
+    match site.statement:
+        case ast.Assign(targets=[ast.Name(id=name)], value=value):
+            table = site.module.table
+            uses = table.reads(name, table.scope_of(site.statement).lookup(name))
+            holds = value is site.node or isinstance(value, ast.Dict)
+            return holds and any(_is_saved(use, site.module, study) for use in uses)
+    return False
+
+
 def _is_saved(node: ast.AST, module: Module, study: Study) -> bool:
     """Whether a value is handed to ``torch.save``, alone or in a dictionary."""
     parent = module.table.parents[node]

@@ -195,11 +195,12 @@ def read_early_parameters(call: ast.expr, module: Module, study: Study) -> Early
         for callee in study.values(around.func, module)
     ):
         return None  # an early optimizer
+    makes_optimizer = method is not None and not asked and gives_optimizer(call, module, study)
     for model in given:
         wraps = [
             wrap
             for wrap in later_wraps(model, statement, module, study)
-            if _keeps_parameters(wrap, study, module)
+            if (makes_optimizer or _keeps_parameters(wrap, study, module))
             and (model is not owner or access_path(owner) in module.given_paths[wrap])
         ]
         if wraps:
@@ -208,6 +209,14 @@ def read_early_parameters(call: ast.expr, module: Module, study: Study) -> Early
             if _used_after(held, behind, statement, scope, module, optimizer=not asked):
                 return EarlyParameters(statement, names, tuple(wraps), held != names)
     return None
+
+
+def gives_optimizer(call: ast.expr, module: Module, study: Study) -> bool:
+    """Whether a function or a method makes the optimizer, which is moved whatever FSDP1 kept."""
+    return any(
+        isinstance(v, Made) and v.callee is not None and is_optimizer(v.callee, study)
+        for v in study.values(call, module)
+    )
 
 
 def _above(node: ast.expr) -> Iterator[ast.expr]:

@@ -11,6 +11,7 @@ from typing import Final
 
 from fsdp_migrate.analysis.module import Module
 from fsdp_migrate.analysis.values import Computed, Made, Unknown
+from fsdp_migrate.families.wrapping import handed_names
 from fsdp_migrate.fsdp1 import api as fsdp1
 from fsdp_migrate.fsdp1.construct import Construct, ConstructKind
 from fsdp_migrate.fsdp1.site import Site
@@ -38,7 +39,9 @@ SHARDING_LIBRARIES = frozenset(
 )
 FOLLOWED = 2  # names that a value is assigned to, one after the other
 PARTIAL = frozenset({"functools.partial"})
-HARMLESS = frozenset({"builtins", "dataclasses", "typing", "argparse", "click", "functools"})
+HARMLESS = frozenset(
+    {"builtins", "dataclasses", "typing", "argparse", "click", "functools", "logging", "warnings"}
+)
 
 
 def import_from_support(site: Site, name: str, study: Study, rule: str) -> Decision:
@@ -126,6 +129,7 @@ def _plain_imports(node: ast.expr, name: str, site: Site, study: Study) -> list[
 def given_to_stranger(site: Site, study: Study) -> str:
     """That an outside callable receives the value, or an empty text."""
     stranger = _stranger(site.reference, site.module, study, FOLLOWED)
+    stranger = stranger or handed_names.given_to(site.reference, site.module, study)
     return f"it is passed to {stranger}, which is outside the given paths" if stranger else ""
 
 
@@ -137,8 +141,8 @@ def _stranger(value: ast.AST, module: Module, study: Study, depth: int) -> str:
                 owner = table.scope_of(parent).lookup(name)
                 uses = (_stranger(n, module, study, depth - 1) for n in table.reads(name, owner))
                 return next(filter(None, uses), "")
-            case ast.stmt() | ast.Compare():
-                return ""  # what comes of a comparison is no such value
+            case ast.stmt() | ast.Compare() | ast.Attribute(attr="name" | "value"):
+                return ""  # what comes of a comparison is no such value, nor is a name
             case ast.IfExp() if child is parent.test:
                 return ""
         if parent in study.constructors or parent in study.claims.kept:

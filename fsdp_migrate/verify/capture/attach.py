@@ -61,7 +61,7 @@ class _Hooks:
     def torch_imported(self) -> None:
         session = self.session
         if self.config.simulate:
-            simulate.install()
+            simulate.install(self.config.devices)
             session.say_once("patch", simulate.PATCH)
         after_import("numpy", lambda _: seeding.seed(session.config.seed))
         seeding.seed(session.config.seed)

@@ -97,6 +97,8 @@ class Config(Changes):
     """The trees themselves, of both sides: what is installed from there comes from the copy."""
     simulate: bool = False
     """Pretend that the CPUs are CUDA devices and gloo is NCCL."""
+    devices: int = 1
+    """How many devices it pretends to have, for a program that makes its ranks itself."""
     per_process: bool = False
     """Whether a launcher of ours made one process per rank. A program that then makes its own
     (``torch.multiprocessing.spawn``) has to be started as a single process instead."""

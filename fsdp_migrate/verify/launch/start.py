@@ -219,6 +219,7 @@ class Runner:
             grow_after=self.plan.grow_after,
             seed=self.plan.seed,
             simulate=self.simulate,
+            devices=job.nproc,
             observe=job.observed,
             per_process=self.launcher.method in (LaunchMethod.TORCHRUN, LaunchMethod.FORK),
         )

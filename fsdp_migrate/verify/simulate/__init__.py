@@ -16,10 +16,14 @@ LIMITS = (
 PATCH = "CUDA and NCCL were imitated on CPUs"
 
 
-def install() -> None:
-    """Imitate, from here on; called right after torch was imported."""
+def install(own: int = 1) -> None:
+    """Imitate, from here on; called right after torch was imported.
+
+    Args:
+        own: how many devices a program sees that makes its ranks itself.
+    """
     from fsdp_migrate.verify.simulate import arguments, devices, groups
 
-    devices.install()
+    devices.install(own)
     groups.install()
     arguments.install()

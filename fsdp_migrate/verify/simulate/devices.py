@@ -93,15 +93,18 @@ def _always(value: Any) -> Callable[..., Any]:
     return answer
 
 
-def count() -> int:
-    """Devices of this machine: one for each of its ranks."""
-    return int(os.environ.get("LOCAL_WORLD_SIZE") or os.environ.get("WORLD_SIZE") or 1)
-
-
-class _Current:
-    """The device that the program chose."""
+class _Devices:
+    """The devices of this machine, and the one that the program chose."""
 
     number: int | None = None
+
+    def __init__(self, own: int) -> None:
+        self.own = own
+
+    def count(self) -> int:
+        """One for each of its ranks, as many as asked for where the program makes these itself."""
+        named = os.environ.get("LOCAL_WORLD_SIZE") or os.environ.get("WORLD_SIZE")
+        return int(named or self.own)
 
     def set(self, device: Any) -> None:
         if isinstance(device, str):
@@ -112,12 +115,12 @@ class _Current:
     def get(self) -> int:
         if self.number is not None:
             return self.number
-        return int(os.environ.get("LOCAL_RANK") or 0) if count() > 1 else 0
+        return int(os.environ.get("LOCAL_RANK") or 0) if self.count() > 1 else 0
 
 
-def install() -> None:
+def install(own: int) -> None:
     """Replace the names of ``torch.cuda``, ``torch.accelerator`` and a few around them."""
-    current = _Current()
+    current = _Devices(own)
     properties = types.SimpleNamespace(
         name="simulated", total_memory=_MEMORY, major=8, minor=0, multi_processor_count=108
     )
@@ -128,7 +131,7 @@ def install() -> None:
         "is_bf16_supported": _always(True),
         "is_current_stream_capturing": _always(False),
         "can_device_access_peer": _always(True),
-        "device_count": count,
+        "device_count": current.count,
         "current_device": current.get,
         "set_device": current.set,
         "get_device_name": _always(properties.name),
@@ -193,7 +196,7 @@ def install() -> None:
         setattr(torch.cuda.nvtx, name, _nothing)
     torch.cuda.nvtx.range = _scope
     # FSDP1 counts the devices of a machine by the type of the one that it computes on.
-    torch.cpu.device_count = count
+    torch.cpu.device_count = current.count
     # Where parameters are offloaded, it waits on the stream of that device.
     torch.cpu.Stream.synchronize = _nothing  # type: ignore[attr-defined]
     torch.cuda.nccl.version = _always((2, 21, 5))
@@ -202,13 +205,13 @@ def install() -> None:
     _accelerator(current)
 
 
-def _accelerator(current: _Current) -> None:
+def _accelerator(current: _Devices) -> None:
     modern = getattr(torch, "accelerator", None)  # since torch 2.6
     if modern is None:
         return
     names: dict[str, Any] = {
         "is_available": _always(True),
-        "device_count": count,
+        "device_count": current.count,
         "current_accelerator": _always(torch.device("cuda")),
         "current_stream": lambda *args, **kwargs: Stream(),
         "memory_stats": lambda *args, **kwargs: defaultdict(int),
