@@ -2,18 +2,18 @@
 
 import ast
 from collections.abc import Iterator, Set
-from dataclasses import dataclass
 
 from fsdp_migrate.analysis.flow import access_path
 from fsdp_migrate.families.precision import precision
 from fsdp_migrate.families.training_loop import unsynced_reads
+from fsdp_migrate.families.training_loop.last_micro_batch import LastMicroBatch, last_micro_batch
 from fsdp_migrate.families.training_loop.unsynced_reads import called_in
 from fsdp_migrate.families.wrapping import strategies
 from fsdp_migrate.families.wrapping.strategies_met import strategies_met
 from fsdp_migrate.fsdp1.references import enclosing_function
 from fsdp_migrate.fsdp1.site import Site
 from fsdp_migrate.planning.context import Study
-from fsdp_migrate.planning.edits import Code, code
+from fsdp_migrate.planning.edits import code
 from fsdp_migrate.planning.forms import Form
 from fsdp_migrate.planning.model import Constructor, Decision
 from fsdp_migrate.planning.proposal import Proposal
@@ -63,7 +63,7 @@ def decide(site: Site, study: Study) -> Decision:
     is_sure = found.certain and all(strategies.strategies_of(c, study) for c in models)
     only_fsdp2 = is_sure or study.tracer.told(site.subject, site.module) is True  # by a test
     alone = is_sure and not _may_train_elsewhere(site, models, study)
-    chosen = _last_micro_batch(site) if alone else None
+    chosen = last_micro_batch(site) if alone else None
     if chosen is not None and not _is_fsdp2_throughout(chosen.around, site, study):
         chosen = None
     form = study.take(
@@ -105,39 +105,6 @@ def _may_train_elsewhere(site: Site, models: frozenset[Constructor], study: Stud
     return any("backward" in m.table.methods for m in mentioning if m is not site.module)
 
 
-@dataclass(frozen=True)
-class LastMicroBatch:
-    """``with nullcontext() if last else model.no_sync():`` around every backward of a file."""
-
-    around: ast.With
-    last: Code  # whether gradients are reduced
-
-
-def _last_micro_batch(site: Site) -> LastMicroBatch | None:
-    """The condition under which a site's context is not entered, if that is all that decides
-    whether gradients are reduced, and no error in between is survived."""
-    table = site.module.table
-    choice = table.parents[site.node]
-    if not isinstance(choice, ast.IfExp) or choice.test is site.node:
-        return None
-    item = table.parents[choice]
-    around = table.parents[item]
-    if not isinstance(item, ast.withitem) or not isinstance(around, ast.With):
-        return None
-    other = choice.orelse if choice.body is site.node else choice.body
-    if not _does_nothing(other) or len(around.items) > 1 or item.optional_vars is not None:
-        return None
-    parents = list(table.ancestors(around))
-    if any(isinstance(p, (ast.Try, ast.With)) for p in parents):
-        return None
-    backwards = table.methods.get("backward", ())
-    if not backwards or any(around not in table.ancestors(call) for call in backwards):
-        return None
-    if choice.orelse is site.node:
-        return LastMicroBatch(around, code("{t}", t=choice.test))
-    return LastMicroBatch(around, _negated(choice.test))
-
-
 def _is_fsdp2_throughout(around: ast.With, site: Site, study: Study) -> bool:
     """Whether no other model gets to a statement, whatever is asked in front of the site."""
     path = access_path(site.subject)
@@ -154,35 +121,19 @@ def _does_nothing(context: ast.expr) -> bool:
     )
 
 
-def _negated(test: ast.expr) -> Code:
-    """The opposite of a condition, as a person writes it."""
-    opposite = {
-        ast.Lt: ">=",
-        ast.Gt: "<=",
-        ast.LtE: ">",
-        ast.GtE: "<",
-        ast.Eq: "!=",
-        ast.NotEq: "==",
-    }
-    match test:
-        case ast.UnaryOp(op=ast.Not(), operand=operand):
-            return code("{t}", t=operand)
-        case ast.Compare(left=left, ops=[op], comparators=[right]) if type(op) in opposite:
-            return code(f"{{a}} {opposite[type(op)]} {{b}}", a=left, b=right)
-        case ast.Name() | ast.Attribute() | ast.Call():
-            return code("not {t}", t=test)
-    return code("not ({t})", t=test)
-
-
 def _set(chosen: LastMicroBatch, site: Site, proposal: Proposal, *, unsharded: bool) -> None:
     """Say in front of the micro-batch whether its gradients are reduced."""
     setters = ["set_requires_gradient_sync", *(["set_reshard_after_backward"] if unsharded else [])]
     last, lines = chosen.last, []
+    statement = chosen.named or chosen.around
     if unsharded and not last.preview().isidentifier():
-        name = proposal.fresh(site.module, chosen.around, "is_last")
+        name = proposal.fresh(site.module, statement, "is_last")
         lines, last = [code("{n} = {c}", n=name, c=last)], code(name)
     lines += [code(f"{{m}}.{s}({{last}})", m=site.subject, last=last) for s in setters]
-    proposal.insert_before(site.module, chosen.around, *lines)
+    if chosen.named is None:
+        proposal.insert_before(site.module, chosen.around, *lines)
+    else:
+        proposal.replace_statement(site.module, chosen.named, *lines)
     proposal.unwrap(site.module, chosen.around, 0)
 
 

@@ -180,7 +180,32 @@ def test_a_model_in_8_bits_is_marked(model: str) -> None:
         "AutoModelForCausalLM.from_pretrained(name, load_in_8bit=args.eight)",
         "AutoModelForCausalLM.from_pretrained(name)",
         "load(name, load_in_8bit=True)",
+        "AutoModelForCausalLM.from_pretrained(name, "
+        "**({'load_in_8bit': True} if args.eight else {}))",
+        "AutoModelForCausalLM.from_pretrained(name, quantization_config=("
+        "BitsAndBytesConfig(load_in_8bit=True) if args.eight else None))",
     ],
 )
 def test_other_models_are_not(model: str) -> None:
     assert "8-bit" not in rewritten(LOADED.replace("MODEL", model))
+
+
+CHOSEN = """def quantization(kind):
+    if kind == "4bit":
+        return None
+    return BitsAndBytesConfig(load_in_8bit=True)
+
+
+"""
+
+
+@pytest.mark.parametrize(
+    ("function", "marked"),
+    [(CHOSEN, False), (CHOSEN.replace('if kind == "4bit":\n        return None', "pass"), True)],
+)
+def test_a_kind_of_quantization_that_is_chosen_is_for_runs_without_fsdp1(
+    function: str, marked: bool
+) -> None:
+    loaded = "AutoModelForCausalLM.from_pretrained(name, quantization_config=quantization(args.q))"
+    source = LOADED.replace("def load", f"{function}def load").replace("MODEL", loaded)
+    assert ("8-bit" in rewritten(source)) is marked

@@ -2,7 +2,7 @@
 
 ``rules`` are the tables of rules, ``coverage`` those of ``tests/coverage``, ``torchtitan`` is the
 code that is set beside torchtitan's, ``guide`` that of the guide from FSDP1 to FSDP2,
-``first-contact`` the table of all first runs.
+``first-contact`` the table of all first runs, ``measure`` that of ``make measure``.
 ``configurations`` are settings of accelerate, which is run on each. ``corpus`` runs the tool on the
 published packages of ``tests/corpus/requirements.txt`` and takes minutes;
 ``FSDP_MIGRATE_CORPUS`` names a directory to keep the downloads in.
@@ -19,6 +19,7 @@ from itertools import groupby
 from pathlib import Path
 
 from fsdp_migrate.planning.pages import Page, pages
+from tests import measure
 from tests.configurations import axolotl_table, lightning_table, table, trainer_table
 from tests.corpus import packages
 from tests.coverage import OUTCOMES, Row, construct, runtime, silent
@@ -32,6 +33,7 @@ CONFIGURATIONS = ROOT / "docs" / "configurations.md"
 CORPUS = ROOT / "docs" / "corpus.md"
 COVERAGE = ROOT / "docs" / "coverage.md"
 FIRST_CONTACT = ROOT / "docs" / "first-contact.md"
+MEASURE = ROOT / "docs" / "measure.md"
 RULES = ROOT / "docs" / "rules.md"
 TORCHTITAN = ROOT / "docs" / "torchtitan.md"
 GUIDED = """\
@@ -190,6 +192,13 @@ def with_first_contact(document: str) -> str:
     return between("first-contact", document, first_contact.summary())
 
 
+def with_measure(document: str) -> str:
+    """How long the migrations of the programs are that were migrated by hand as well."""
+    with tempfile.TemporaryDirectory() as scratch:
+        rows = list(measure.programs(Path(scratch).resolve(), ""))
+    return between("measure after", document, f"{measure.table(rows)}\n\n{measure.summary(rows)}")
+
+
 def renew_corpus() -> None:
     with tempfile.TemporaryDirectory() as scratch:
         wheels = packages.download(Path(scratch))
@@ -220,6 +229,8 @@ def main(parts: Sequence[str]) -> None:
     if not parts or "first-contact" in parts:
         text = with_first_contact(FIRST_CONTACT.read_text(encoding="utf-8"))
         FIRST_CONTACT.write_text(text, encoding="utf-8")
+    if not parts or "measure" in parts:
+        MEASURE.write_text(with_measure(MEASURE.read_text(encoding="utf-8")), encoding="utf-8")
     if not parts or "corpus" in parts:
         renew_corpus()
 

@@ -13,7 +13,7 @@ from fsdp_migrate.families.checkpoints.state_owners import STATES
 from fsdp_migrate.families.names import own_wrappers
 from fsdp_migrate.families.names.key_prefixes import PART
 from fsdp_migrate.families.wrapping.gathered import is_gathered
-from fsdp_migrate.families.wrapping.own_names import in_wrapper
+from fsdp_migrate.families.wrapping.own_names import in_wrapper, is_of_another
 from fsdp_migrate.fsdp1 import inner_questions, unwrapping
 from fsdp_migrate.fsdp1.site import Site
 from fsdp_migrate.planning.context import Study
@@ -256,7 +256,9 @@ def _methods_inside(site: Site, study: Study) -> Iterator[tuple[ast.Attribute, M
                 yield method, module
                 continue
             inner = any(v.node is site.reference for v in study.values(method.value, module))
-            if inner and not study.traced(method.value, module):
+            if not inner or study.traced(method.value, module):
+                continue
+            if not is_of_another(site.subject, site.module, method.value, module, study):
                 yield method, module
 
 

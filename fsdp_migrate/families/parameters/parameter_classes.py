@@ -83,7 +83,7 @@ def _four_bit(module: Module, study: Study) -> Iterator[Site]:
         elif _is_handed_on(call, module, study) or _may_load(call):
             yield Site(FOUR_BIT, module, call, call)
         elif _loads_eight(call) and not _is_own(call.func, module, study):
-            yield Site(EIGHT_BIT, module, call, call)
+            yield from _unless_chosen(Site(EIGHT_BIT, module, call, call), study)
     for constant in module.table.strings:
         holder = module.table.parents[constant]
         if not isinstance(holder, ast.Dict):
@@ -91,7 +91,7 @@ def _four_bit(module: Module, study: Study) -> Iterator[Site]:
         if constant.value == SETTING and _may_load(holder):
             yield Site(FOUR_BIT, module, holder, holder)
         elif constant.value == OF_EIGHT and _loads_eight(holder):
-            yield Site(EIGHT_BIT, module, holder, holder)
+            yield from _unless_chosen(Site(EIGHT_BIT, module, holder, holder), study)
 
 
 def _may_load(node: ast.AST) -> bool:
@@ -103,6 +103,13 @@ def _loads_eight(node: ast.AST) -> bool:
     """Whether ``load_in_8bit`` is given, and true: a setting that may be stops in both FSDPs."""
     given = _settings(node, OF_EIGHT)
     return any(isinstance(v, ast.Constant) and v.value is True for v in given)
+
+
+def _unless_chosen(site: Site, study: Study) -> Iterator[Site]:
+    """A site where 8-bit weights are loaded whatever is set: FSDP1 refused them, so that a setting
+    for them is for runs without it."""
+    if not _is_chosen(site, study):
+        yield site
 
 
 def _is_own(function: ast.expr, module: Module, study: Study) -> bool:

@@ -64,10 +64,35 @@ def in_wrapper(node: ast.expr, module: Module, study: Study) -> frozenset[Constr
     for each, where in ((node, module), *values):
         match each:
             case ast.Attribute(value=owner, attr=attr) if attr in INNER:
-                found |= study.models(owner, where).constructors
+                if not is_of_another(owner, where, node, module, study):
+                    found |= study.models(owner, where).constructors
     if not found or any(c.keeps_class for c in found):
         return frozenset()
     return frozenset() if gathered.is_gathered(node, study, module) else frozenset(found)
+
+
+def is_of_another(
+    owner: ast.expr, where: Module, node: ast.expr, module: Module, study: Study
+) -> bool:
+    """Whether the call that gives ``node`` takes wrappers off its parameter ``owner``, and is given
+    no model of FSDP1's: ``unwrap(model)`` behind ``if isinstance(model, FSDP): return``."""
+    function = enclosing_function(where, owner)
+    if not isinstance(owner, ast.Name) or not isinstance(function, FUNCTIONS):
+        return False
+    inner = {f"{owner.id}.{name}" for name in INNER}
+    for each in definitions(owner, where):
+        taken_off = each.value is not None and access_path(each.value) in inner
+        if each.kind is not Kind.PARAMETER and not taken_off:
+            return False
+    calls = {node, *(each.value for each in study.defined_by(node, module))}
+    callers = [c for c in study.tracer.callers(function, where) if c.call in calls]
+    given = [caller.argument(function, owner.id) for caller in callers]
+    return bool(given) and all(
+        each is not None
+        and study.narrowing.verdict(each, module) is False
+        and not study.traced(each, module)
+        for each in given
+    )
 
 
 def is_another(node: ast.expr, module: Module, study: Study) -> bool:
