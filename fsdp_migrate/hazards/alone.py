@@ -105,9 +105,9 @@ def _collectives(module: Module, study: Study) -> Iterator[tuple[ast.Call, str, 
     for call in calls.of(GETTERS):
         model = first_argument(call, "model")
         names = study.external(call.func, module)
-        if model is not None and names and all(n.startswith(STATE_DICT) for n in names):
-            if is_whole(call, module):
-                yield call, f"{last_name(call.func)}() of a whole state", [model]
+        ours = bool(names) and all(n.startswith(STATE_DICT) for n in names)
+        if model is not None and ours and is_whole(call, module):
+            yield call, f"{last_name(call.func)}() of a whole state", [model]
     for call in calls.of(SAVING):
         given = first_argument(call, "state_dict")
         if given is None or any(k.arg in {"no_dist", "process_group", None} for k in call.keywords):

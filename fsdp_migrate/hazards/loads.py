@@ -112,9 +112,9 @@ def _set(
     options = [k for k in getter.keywords if k.arg == "options"]
     if len(options) != len(getter.keywords) or "cpu_offload" in ast.unparse(getter):
         return ()
-    if options and not isinstance(options[0].value, ast.Call):
-        return ()
     name = last_name(getter.func)
+    if options and (name == OPTIMIZER or not isinstance(options[0].value, ast.Call)):
+        return ()  # torch 2.13 refuses whole states of some optimizers
     namer = study.proposal()
     setter = namer.name(module, STATE_DICT.rstrip("."), SETTERS[name], call)
     entry = way.id if isinstance(way, ast.Name) else f"{way[0].id}[{way[1]}]"

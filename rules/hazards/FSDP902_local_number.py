@@ -14,7 +14,7 @@ MESSAGE = (
 )
 MAY_BE = (
     "item() and float() read this rank's part of a DTensor, where the model is one that "
-    "fully_shard shards and torch leaves its norm to be reduced: before 2.13, and for infinite norms"
+    "fully_shard shards, and torch leaves the norm to be reduced (before 2.13, and infinite norms)"
 )
 HELP = "full_tensor() in front of it, on every rank"
 

@@ -18,12 +18,13 @@ SETTINGS = (
     "the learning rate, stays in the dictionary"
 )
 HELP = "call {name}() with the same entry below it"
+PLAIN = "leave full_state_dict out, and "
 
 
 def find(study: Study, module: Module) -> Iterator[Hazard]:
     for lost in loads.find_lost(study, module):
         message = WHOLE if lost.is_whole else SETTINGS
-        help_ = HELP.format(name=loads.SETTERS[last_name(lost.getter.func)])
+        help_ = PLAIN * lost.is_whole + HELP.format(name=loads.SETTERS[last_name(lost.getter.func)])
         yield Hazard(RULE.code, module, lost.getter, message, help_, edits=lost.edits)
 
 
