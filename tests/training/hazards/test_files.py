@@ -123,8 +123,8 @@ optimizer = torch.optim.AdamW(model.parameters(), lr=0.1)
 LOAD
 print("after", model[0].weight.full_tensor().norm().item())
 print("rate", float(optimizer.param_groups[0]["lr"]))
-moments = [s["exp_avg"].full_tensor().abs().sum() for s in optimizer.state.values()]
-print("moments", float(sum(moments)))
+averages = [s["exp_avg"].full_tensor().abs().sum() for s in optimizer.state.values()]
+print("moments", float(sum(averages)))
 """
 OF_OPTIMIZER = """\
 moments = {"optim": get_optimizer_state_dict(model, optimizer)}
