@@ -113,8 +113,8 @@ def _set(
     if len(options) != len(getter.keywords) or "cpu_offload" in ast.unparse(getter):
         return ()
     name = last_name(getter.func)
-    if options and (name == OPTIMIZER or not isinstance(options[0].value, ast.Call)):
-        return ()  # torch 2.13 refuses whole states of some optimizers
+    if options and not isinstance(options[0].value, ast.Call):
+        return ()
     namer = study.proposal()
     setter = namer.name(module, STATE_DICT.rstrip("."), SETTERS[name], call)
     entry = way.id if isinstance(way, ast.Name) else f"{way[0].id}[{way[1]}]"
