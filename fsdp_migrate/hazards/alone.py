@@ -14,8 +14,9 @@ from fsdp_migrate.families.wrapping import fully_sharded
 from fsdp_migrate.fsdp1.references import enclosing_function
 from fsdp_migrate.hazards.files import states
 from fsdp_migrate.hazards.guards import is_of_one
-from fsdp_migrate.hazards.order import always_runs, is_surely_sharded
+from fsdp_migrate.hazards.order import always_runs
 from fsdp_migrate.hazards.parameters import model_of
+from fsdp_migrate.hazards.settings import is_sharded_if_at_all
 from fsdp_migrate.planning.context import Study
 from fsdp_migrate.syntax.expressions import first_argument, last_name
 from fsdp_migrate.syntax.scopes import Kind
@@ -51,7 +52,7 @@ def find(study: Study) -> Iterator[Alone]:
             for found in _alone(call, module, what, study, DEEPEST):
                 if found.node in seen:
                     continue
-                if any(is_surely_sharded(model, call, module, study) for model in models):
+                if any(is_sharded_if_at_all(model, call, module, study) for model in models):
                     seen.add(found.node)
                     yield found
 

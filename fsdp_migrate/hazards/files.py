@@ -11,7 +11,8 @@ from fsdp_migrate.analysis.values import Class, Made
 from fsdp_migrate.families.checkpoints import ranks
 from fsdp_migrate.fsdp1.references import enclosing_function
 from fsdp_migrate.hazards.guards import is_of_one
-from fsdp_migrate.hazards.order import function_scope, is_surely_sharded
+from fsdp_migrate.hazards.order import function_scope
+from fsdp_migrate.hazards.settings import is_sharded_if_at_all
 from fsdp_migrate.planning.context import Study
 from fsdp_migrate.syntax.expressions import first_argument, last_name
 from fsdp_migrate.syntax.scopes import Kind
@@ -43,7 +44,7 @@ def find_saved(study: Study, module: Module) -> Iterator[ast.Call]:
         if not isinstance(path, ast.Constant) and not _is_of_one_rank(call, module):
             continue
         if not _is_said(call, module, WHOLE) and any(
-            is_surely_sharded(model, at, module, study) and _is_torchs(model, module, study)
+            is_sharded_if_at_all(model, at, module, study) and _is_torchs(model, module, study)
             for model, at in states(saved, call, module, study)
         ):
             yield call
