@@ -11,9 +11,6 @@ from tests.helpers.migrating import REGISTRY, migrate
 RULES = [rule for rule in REGISTRY.rules.values() if rule.rule.hazards is not None]
 EXAMPLES = [(rule, each) for rule in RULES for each in rule.all_examples]
 OTHER_FORMS = {"FSDP901", "FSDP904", "FSDP912"}  # whose pages show a better form than ours
-    "FSDP901",
-    "FSDP904",
-}  # whose pages show a better form than the one that is surely right
 NOTES = {"FSDP917"}  # which are of what may be meant
 KEEPS = [(rule, each) for rule in RULES for each in rule.keep]
 
