@@ -9,6 +9,7 @@ from typing import NamedTuple
 from packaging.version import Version
 
 from fsdp_migrate.analysis.module import Module
+from fsdp_migrate.analysis.values import Unknown
 from fsdp_migrate.families.wrapping import fully_sharded
 from fsdp_migrate.hazards import everywhere
 from fsdp_migrate.hazards.norms import is_meant, may_be_reduced, may_offload
@@ -52,9 +53,10 @@ def find_reads(study: Study, module: Module) -> Iterator[Read]:
         values = study.values(model, module)
         known = fully_sharded.sharded(study)
         sharded = [value for value in values if value in known]
-        if not sharded or may_be_reduced(read, module, study):
+        unknown = all(isinstance(value, Unknown) for value in values)
+        if not (sharded or unknown) or may_be_reduced(read, module, study):
             continue
-        sure = always and len(sharded) == len(values)
+        sure = always and bool(sharded) and len(sharded) == len(values)
         plain = sure and not any(may_offload(s.call) for value in sharded for s in known[value])
         yield Read(read, sure, _whole(tensor, read, module, study) if plain else ())
 
@@ -91,14 +93,18 @@ def _asked(call: ast.Call) -> ast.expr | None:
 
 
 def _bound(tensor: ast.expr, module: Module) -> ast.expr:
-    """What a name of the function is bound to, if once."""
+    """What a name of the function is bound to, if once, and to None elsewhere."""
     if not isinstance(tensor, ast.Name):
         return tensor
     scope = module.table.scope_of(tensor)
-    bindings = scope.bindings.get(tensor.id, [])
+    bindings = [b for b in scope.bindings.get(tensor.id, []) if not _is_none(b.value)]
     if len(bindings) == 1 and bindings[0].kind is Kind.ASSIGN and not bindings[0].unpack:
         return bindings[0].value or tensor
     return tensor
+
+
+def _is_none(value: object) -> bool:
+    return isinstance(value, ast.Constant) and value.value is None
 
 
 def _parameter(node: ast.expr) -> ast.expr | None:

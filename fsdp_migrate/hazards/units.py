@@ -10,13 +10,15 @@ from fsdp_migrate.analysis.flow import access_path
 from fsdp_migrate.analysis.module import Module
 from fsdp_migrate.analysis.values import Class, Made
 from fsdp_migrate.families.wrapping import fully_sharded
+from fsdp_migrate.fsdp1.references import enclosing_function
 from fsdp_migrate.planning.context import Study
 from fsdp_migrate.syntax.expressions import bind_arguments
-from fsdp_migrate.syntax.trees import LOOPS, position, walk
+from fsdp_migrate.syntax.trees import FUNCTIONS, LOOPS, position, walk
 
 REGISTER = "register_fsdp_forward_method"
 FSDP = "torch.distributed."
 FORWARD = "forward"
+LOOPING = (*LOOPS, ast.ListComp, ast.SetComp, ast.GeneratorExp, ast.DictComp, ast.Lambda)
 Functions = dict[str, ast.FunctionDef]
 
 
@@ -108,12 +110,24 @@ def _goes_on(node: ast.ClassDef, method: str) -> bool:
 
 
 def find_alone(study: Study, module: Module) -> Iterator[ast.Call]:
-    """The only call of ``fully_shard`` in a project, where it is in no loop."""
+    """The only call of ``fully_shard`` in a project, of a variable, where no loop leads to it."""
     calls = fully_sharded.shardings(study)
     if len(calls) != 1 or calls[0].module is not module:
         return
     call = calls[0].call
-    around = list(module.table.ancestors(call))
-    looping = (*LOOPS, ast.ListComp, ast.Lambda, ast.GeneratorExp)
-    if not any(isinstance(each, looping) for each in around):
+    if isinstance(calls[0].subject, ast.Name) and not _is_repeated(call, module, study):
         yield call
+
+
+def _is_repeated(call: ast.Call, module: Module, study: Study) -> bool:
+    """Whether a loop may lead to a call, in its function or in one that calls that."""
+    around = list(module.table.ancestors(call))
+    if any(isinstance(each, LOOPING) for each in around):
+        return True
+    function = enclosing_function(module, call)
+    callers = study.tracer.callers(function, module) if isinstance(function, FUNCTIONS) else []
+    return any(
+        isinstance(each, LOOPING)
+        for caller in callers
+        for each in caller.module.table.ancestors(caller.call)
+    )
