@@ -122,8 +122,8 @@ def _collectives(module: Module, study: Study) -> Iterator[tuple[ast.Call, str, 
             model = _owner(call.func.value, module)
             if model is not None:
                 yield call, "full_tensor()", [model]
-    names = {access_path(s.subject) for s in fully_sharded.shardings(study)} - {None}
-    for call in calls.of({path.rpartition(".")[2] for path in names if path is not None}):
+    paths = [access_path(sharding.subject) for sharding in fully_sharded.shardings(study)]
+    for call in calls.of({path.rpartition(".")[2] for path in paths if path is not None}):
         if access_path(call.func) is not None and not study.external(call.func, module):
             yield call, "a forward", [call.func]
 

@@ -70,7 +70,8 @@ class Mistaken(NamedTuple):
 def find(study: Study, module: Module) -> Iterator[Mistaken]:
     """The calls of a file."""
     calls = module.table.calls_by_name
-    for call in calls.of({"isinstance", *CLASS, *METHODS}):
+    asked = {"isinstance"} if module.mentions(FSDP1) else set()  # names cost more than text
+    for call in calls.of({*asked, *CLASS, *METHODS}):
         found = _asked(call, study, module)
         if found is None or is_meant_to_fail(call, module):
             continue
