@@ -14,7 +14,7 @@ from fsdp_migrate.families.wrapping import fully_sharded
 from fsdp_migrate.fsdp1.references import enclosing_function
 from fsdp_migrate.hazards.files import states
 from fsdp_migrate.hazards.guards import is_of_one
-from fsdp_migrate.hazards.order import always_runs
+from fsdp_migrate.hazards.order import always_runs, name_called
 from fsdp_migrate.hazards.parameters import model_of
 from fsdp_migrate.hazards.settings import is_sharded_if_at_all
 from fsdp_migrate.planning.context import Study
@@ -67,10 +67,31 @@ def _alone(call: ast.Call, module: Module, what: str, study: Study, depth: int) 
     function = enclosing_function(module, call)
     if not depth or not isinstance(function, FUNCTIONS) or not always_runs(call, function, module):
         return
-    if ranks.decorator(function) is not None:
+    if ranks.decorator(function) is not None or not _may_be_guarded(function, module, study, set()):
         return
     for caller in study.tracer.callers(function, module):
         yield from _alone(caller.call, caller.module, what, study, depth - 1)
+
+
+def _may_be_guarded(function: ast.AST, module: Module, study: Study, seen: set[str]) -> bool:
+    """Whether a condition on ranks leads to a function, by the names of what is called: text costs
+    less than values."""
+    name = name_called(function, module)
+    if name in seen or len(seen) > DEEPEST:
+        return False
+    seen.add(name)
+    calls = [
+        (call, other)
+        for other in study.project.modules
+        for call in other.table.calls_by_name.named(name)
+    ]
+    if any(True for call, other in calls for _ in ranks.guards(call, other)):
+        return True
+    around = {(enclosing_function(other, call), other) for call, other in calls}
+    return any(
+        isinstance(each, FUNCTIONS) and _may_be_guarded(each, other, study, seen)
+        for each, other in around
+    )
 
 
 def _is_apart(guard: ranks.Guard, call: ast.Call, module: Module) -> bool:

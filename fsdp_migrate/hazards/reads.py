@@ -47,14 +47,14 @@ def find_reads(study: Study, module: Module) -> Iterator[Read]:
             continue
         made = _bound(tensor, module)
         found = _of_parameter(made, module) or _of_clipping(made, study, module)
-        if found is None:
+        if found is None or may_be_reduced(read, module, study):
             continue
         model, always = found
         values = study.values(model, module)
         known = fully_sharded.sharded(study)
         sharded = [value for value in values if value in known]
         unknown = all(isinstance(value, Unknown) for value in values)
-        if not (sharded or unknown) or may_be_reduced(read, module, study):
+        if not (sharded or unknown):
             continue
         sure = always and bool(sharded) and len(sharded) == len(values)
         plain = sure and not any(may_offload(s.call) for value in sharded for s in known[value])
