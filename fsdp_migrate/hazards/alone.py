@@ -32,6 +32,7 @@ ITEMS = frozenset({"items", "values"})
 # Words of ranks of a group, which may be all of a mesh that shards, and of one process alone.
 OF_GROUP = re.compile(r"replica|(^|\W|_)(dp|tp|pp|cp|sp|ep)_|mesh|coord|shard|world|node|stage")
 GATHERED = "unshard"
+RUN = "a forward"
 DEEPEST = 3  # functions that lead to one another
 
 
@@ -49,7 +50,9 @@ def find(study: Study) -> Iterator[Alone]:
     seen: set[ast.Call] = set()
     for module in study.project.modules:
         for call, what, models in _collectives(module, study):
-            for found in _alone(call, module, what, study, DEEPEST):
+            # Forwards are many: who calls their functions would cost too much.
+            depth = 0 if what == RUN else DEEPEST
+            for found in _alone(call, module, what, study, depth):
                 if found.node in seen:
                     continue
                 if any(is_sharded_if_at_all(model, call, module, study) for model in models):
@@ -146,7 +149,7 @@ def _collectives(module: Module, study: Study) -> Iterator[tuple[ast.Call, str, 
     paths = [access_path(sharding.subject) for sharding in fully_sharded.shardings(study)]
     for call in calls.of({path.rpartition(".")[2] for path in paths if path is not None}):
         if access_path(call.func) is not None and not study.external(call.func, module):
-            yield call, "a forward", [call.func]
+            yield call, RUN, [call.func]
 
 
 def is_whole(call: ast.Call, module: Module) -> bool:

@@ -8,10 +8,11 @@ import re
 from fsdp_migrate.analysis.module import Module
 from fsdp_migrate.families.wrapping.fully_sharded import Sharding, sharded, shardings
 from fsdp_migrate.fsdp1.references import enclosing_function
-from fsdp_migrate.hazards.order import DEEPEST, STRAIGHT, follows, function_scope, is_surely_sharded
+from fsdp_migrate.hazards.order import STRAIGHT, follows, function_scope, is_surely_sharded
 from fsdp_migrate.planning.context import Study
 from fsdp_migrate.syntax.trees import FUNCTIONS, position, walk
 
+CALLS = 2  # that lead to a place, of each of which the callers are looked for
 LEAVING = (ast.Return, ast.Raise, ast.Continue, ast.Break)
 # Who asks for one of these knows how the model is trained, whatever the setting is called.
 KNOWING = re.compile(r"fsdp|shard|parallel|strateg|distrib|world|ddp|dtensor|deepspeed|mesh", re.I)
@@ -23,7 +24,7 @@ def is_sharded_if_at_all(model: ast.expr, use: ast.AST, module: Module, study: S
     conditions hold on which ``use`` does not depend: it is wrong where they do."""
     if is_surely_sharded(model, use, module, study):
         return True
-    done = _done(use, module, study, DEEPEST, frozenset())
+    done = _done(use, module, study, CALLS, frozenset())
     if not done:
         return False
     known = sharded(study)
