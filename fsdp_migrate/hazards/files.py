@@ -10,7 +10,9 @@ from fsdp_migrate.analysis.module import Module
 from fsdp_migrate.analysis.values import Class, Made
 from fsdp_migrate.families.checkpoints import ranks
 from fsdp_migrate.fsdp1.references import enclosing_function
-from fsdp_migrate.hazards.order import function_scope, is_surely_sharded
+from fsdp_migrate.hazards.guards import is_of_one
+from fsdp_migrate.hazards.order import function_scope
+from fsdp_migrate.hazards.settings import is_sharded_if_at_all
 from fsdp_migrate.planning.context import Study
 from fsdp_migrate.syntax.expressions import first_argument, last_name
 from fsdp_migrate.syntax.scopes import Kind
@@ -21,7 +23,6 @@ GETTER = "torch.distributed.checkpoint.state_dict.get_model_state_dict"
 STATE = "state_dict"
 CHECKPOINTS = "torch.distributed.checkpoint."
 LOADS = frozenset({"load", "load_state_dict"})
-ONE = re.compile(r"(main|master)(_process|_rank)?$|rank_?(zero|0)$|(global|process)_zero$", re.I)
 OF_RANK = re.compile(r"rank|shard|world|mesh|coord", re.I)  # a file of each rank
 HOOKS = frozenset({"_register_state_dict_hook", "register_state_dict_post_hook"})
 # Who says one of these in the same function has whole parameters there.
@@ -43,8 +44,8 @@ def find_saved(study: Study, module: Module) -> Iterator[ast.Call]:
         if not isinstance(path, ast.Constant) and not _is_of_one_rank(call, module):
             continue
         if not _is_said(call, module, WHOLE) and any(
-            is_surely_sharded(model, at, module, study) and _is_torchs(model, module, study)
-            for model, at in _states(saved, call, module, study)
+            is_sharded_if_at_all(model, at, module, study) and _is_torchs(model, module, study)
+            for model, at in states(saved, call, module, study)
         ):
             yield call
 
@@ -73,26 +74,7 @@ def _mentions(path: ast.expr, pattern: re.Pattern[str], call: ast.Call, module: 
 
 def _is_of_one_rank(call: ast.Call, module: Module) -> bool:
     """Whether one rank alone gets to a call, by a condition in its function."""
-    return any(_is_one(guard) for guard in ranks.guards(call, module))
-
-
-def _is_one(guard: ranks.Guard) -> bool:
-    if guard.exits:
-        return True
-    if guard.otherwise:
-        return False
-    parts = guard.test.values if isinstance(guard.test, ast.BoolOp) else [guard.test]
-    return any(map(_asks_for_one, parts))
-
-
-def _asks_for_one(test: ast.expr) -> bool:
-    """``rank == 0``, ``is_main_process``."""
-    match test:
-        case ast.Compare(left=left, ops=[ast.Eq()], comparators=[ast.Constant(value=0)]):
-            return ranks.mentions_rank(left)
-        case ast.Call(func=function, args=[]):
-            return ONE.search(last_name(function)) is not None
-    return ONE.search(last_name(test)) is not None
+    return any(is_of_one(guard) for guard in ranks.guards(call, module))
 
 
 def _is_said(call: ast.Call, module: Module, words: frozenset[str]) -> bool:
@@ -101,14 +83,14 @@ def _is_said(call: ast.Call, module: Module, words: frozenset[str]) -> bool:
     return any(last_name(each) in words for each in ast.walk(around))
 
 
-def _states(
+def states(
     node: ast.expr, call: ast.Call, module: Module, study: Study
 ) -> Iterator[tuple[ast.expr, ast.Call]]:
     """The models whose states are in what is saved, as they are, and where they are asked."""
     match node:
         case ast.Dict(values=values):
             for value in values:
-                yield from _states(value, call, module, study)
+                yield from states(value, call, module, study)
         case ast.Call(func=ast.Attribute(value=model, attr=name), args=[], keywords=[]):
             if name == STATE:
                 yield model, node
@@ -117,7 +99,7 @@ def _states(
                 yield model, node
         case ast.Name():
             for definition in _only(node, call, module, study):
-                yield from _states(definition, call, module, study)
+                yield from states(definition, call, module, study)
 
 
 def _only(name: ast.Name, call: ast.Call, module: Module, study: Study) -> list[ast.expr]:

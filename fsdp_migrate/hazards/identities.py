@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from fsdp_migrate.analysis.flow import access_path
 from fsdp_migrate.analysis.module import Module
+from fsdp_migrate.families.training_loop.early_optimizers import move_behind
 from fsdp_migrate.hazards.optimizers import shares
 from fsdp_migrate.hazards.order import (
     calls_that_shard,
@@ -17,6 +18,7 @@ from fsdp_migrate.hazards.order import (
 )
 from fsdp_migrate.hazards.parameters import model_of
 from fsdp_migrate.planning.context import Study
+from fsdp_migrate.planning.edits import Edit, MoveStatement
 from fsdp_migrate.syntax.expressions import last_name
 from fsdp_migrate.syntax.trees import position
 
@@ -24,9 +26,9 @@ ASKING = frozenset({"getattr", "hasattr"})
 OWN = frozenset({"data", "grad", "requires_grad"})  # which torch gives every parameter
 
 
-def find_early(study: Study, module: Module) -> Iterator[ast.expr]:
+def find_early(study: Study, module: Module) -> Iterator[tuple[ast.expr, tuple[Edit, ...]]]:
     """Sets of ``id(p)``, and attributes of parameters, that are made in front of the sharding of
-    their model and looked for behind it, in the same function."""
+    their model and looked for behind it, in the same function; with what moves a set below."""
     for made, model, uses in (*_identities(module), *_attributes(module)):
         scope = function_scope(made, module)
         names = names_that_shard(study)
@@ -46,8 +48,21 @@ def find_early(study: Study, module: Module) -> Iterator[ast.expr]:
                 shares(model, sharding, module, study)
                 for sharding in calls_that_shard(study).get(call, ())
             ):
-                yield made
+                yield made, _moved(made, later, module, study)
                 break
+
+
+def _moved(
+    made: ast.expr, calls: Sequence[ast.Call], module: Module, study: Study
+) -> tuple[Edit, ...]:
+    """What moves a set below calls that shard, where nothing else hangs on it."""
+    statement = module.table.statement(made)
+    if not isinstance(statement, ast.Assign) or statement.value is not made:
+        return ()
+    move = move_behind(statement, sorted(calls, key=position), module, study)
+    if move.problem or len(move.statements) != 1:
+        return ()
+    return (MoveStatement(module, statement, move.behind),)
 
 
 Found = tuple[ast.expr, ast.expr, list[tuple[ast.expr, ast.expr]]]

@@ -70,7 +70,7 @@ def find(study: Study, module: Module, *, states: bool) -> Iterator[Misfit]:
     names = {*table.last_names, *forms.DCP} if states else {*table.last_names, *table.by_attribute}
     named = {b.name for b in module.table.imports if b.qualified.startswith(PACKAGE)}
     for call in module.table.calls_by_name.of(names | named):
-        if call in study.project.outdated or _is_meant_to_fail(call, module):
+        if call in study.project.outdated or is_meant_to_fail(call, module):
             continue
         found = _function(call, module, study)
         if found is None and not states:
@@ -124,7 +124,7 @@ def _own_names(study: Study) -> frozenset[str]:
     return frozenset(n.name for n in nodes if isinstance(n, FUNCTIONS) and hasattr(n, "name"))
 
 
-def _is_meant_to_fail(call: ast.Call, module: Module) -> bool:
+def is_meant_to_fail(call: ast.Call, module: Module) -> bool:
     """Whether what a call raises is caught or expected there."""
     for around in module.table.ancestors(call):
         match around:

@@ -49,15 +49,15 @@ def find_local(study: Study, module: Module) -> Iterator[LocalNorm]:
         values = study.values(model, module)
         known = fully_sharded.sharded(study)
         sharded = [v for v in values if v in known]
-        if not sharded or _may_be_reduced(read, module, study):
+        if not sharded or may_be_reduced(read, module, study):
             continue
         is_sharded = len(sharded) == len(values)
         calls = [sharding.call for value in sharded for sharding in known[value]]
-        plain = is_sharded and not any(map(_may_offload, calls))
+        plain = is_sharded and not any(map(may_offload, calls))
         yield LocalNorm(gradient, is_sharded, _whole(read, module, study) if plain else ())
 
 
-def _may_offload(sharding: ast.Call) -> bool:
+def may_offload(sharding: ast.Call) -> bool:
     """Whether gradients may be on the CPU, where not every backend gathers."""
     return any(keyword.arg in {"offload_policy", None} for keyword in sharding.keywords)
 
@@ -93,7 +93,7 @@ def _is_joined(node: ast.AST, module: Module, seen: Seen, names: frozenset[str])
         parent = parents[node]
         match parent:
             case ast.AugAssign(target=target, op=ast.Add()):
-                return seen.is_norm and not _is_meant(target)
+                return seen.is_norm and not is_meant(target)
             case ast.Assign(targets=[ast.Name(id=name)]):
                 if seen.is_norm and name in names_in(node):
                     return not MEANT.search(name)
@@ -124,7 +124,7 @@ def _is_joined(node: ast.AST, module: Module, seen: Seen, names: frozenset[str])
 def _is_named_as_local(node: ast.expr, module: Module) -> bool:
     """Whether what is assigned in a statement is said to be one rank's."""
     statement = module.table.statement(node)
-    return isinstance(statement, ast.Assign) and any(map(_is_meant, statement.targets))
+    return isinstance(statement, ast.Assign) and any(map(is_meant, statement.targets))
 
 
 def _applied(name: str, seen: Seen) -> tuple[Seen, bool]:
@@ -147,11 +147,11 @@ def _is_joined_by_name(
     )
 
 
-def _is_meant(target: ast.expr) -> bool:
+def is_meant(target: ast.expr) -> bool:
     return MEANT.search(ast.unparse(target)) is not None
 
 
-def _may_be_reduced(read: ast.expr, module: Module, study: Study) -> bool:
+def may_be_reduced(read: ast.expr, module: Module, study: Study) -> bool:
     """Whether a function, or one that gets its result, may make one number of all ranks', or says
     that it wants one rank's."""
     reducing = study.cache(_names_that_reduce)

@@ -30,7 +30,7 @@ from fsdp_migrate.hazards.order import (
 )
 from fsdp_migrate.hazards.parameters import IGNORED
 from fsdp_migrate.planning.context import Study
-from fsdp_migrate.planning.edits import Edit, MoveStatement
+from fsdp_migrate.planning.edits import Edit, Insert, MoveStatement, code
 from fsdp_migrate.syntax.expressions import given_arguments, last_name, names_in
 from fsdp_migrate.syntax.trees import position, walk
 
@@ -156,8 +156,9 @@ def _is_replaced(optimizer: ast.Call, wrap: ast.Call, module: Module, study: Stu
     )
 
 
-def find_late(study: Study, module: Module) -> Iterator[ast.Call]:
-    """Optimizers that are built behind a forward that left the root's parameters whole."""
+def find_late(study: Study, module: Module) -> Iterator[tuple[ast.Call, tuple[Edit, ...]]]:
+    """Optimizers that are built behind a forward that left the root's parameters whole, with the
+    call that puts these away."""
     for optimizer in _possible(module):
         own = module.table.own_calls.get(function_scope(optimizer, module), ())
         runs = [
@@ -167,10 +168,10 @@ def find_late(study: Study, module: Module) -> Iterator[ast.Call]:
             and access_path(call.func) in asked_paths(optimizer)
             and surely_precedes(call, optimizer, module)
         ]
-        if not any(_leaves_root_whole(run, optimizer, module, study) for run in runs):
-            continue
-        if _is_optimizer(optimizer, module, study):
-            yield optimizer
+        whole = [run for run in runs if _leaves_root_whole(run, optimizer, module, study)]
+        if whole and _is_optimizer(optimizer, module, study):
+            new = code(f"{access_path(whole[0].func)}.reshard()")
+            yield optimizer, (Insert(module, module.table.statement(optimizer), (new,)),)
 
 
 def asked_paths(optimizer: ast.Call) -> set[str]:

@@ -168,17 +168,18 @@ def _surely_leading(study: Study) -> dict[ast.Call, dict[Sharding, Module]]:
                 continue
             found[call][sharding] = module
             function = enclosing_function(module, call)
-            if isinstance(function, FUNCTIONS) and _always_runs(call, function, module):
+            if isinstance(function, FUNCTIONS) and always_runs(call, function, module):
                 waiting += [(c.call, c.module) for c in study.tracer.callers(function, module)]
     return found
 
 
-def _always_runs(call: ast.Call, function: ast.AST, module: Module) -> bool:
+def always_runs(call: ast.Call, function: ast.AST, module: Module) -> bool:
     """Whether a function comes to a call whatever it is given."""
     table = module.table
-    if any(position(each) < position(call) for each in table.returns.get(function, ())):
+    statement = table.statement(call)
+    if any(position(each) < position(statement) for each in table.returns.get(function, ())):
         return False
-    for parent in table.ancestors(table.statement(call)):
+    for parent in table.ancestors(statement):
         if parent is function:
             return True
         if not isinstance(parent, STRAIGHT):

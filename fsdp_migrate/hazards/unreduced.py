@@ -13,8 +13,10 @@ from fsdp_migrate.analysis.values import Class, Made, Value
 from fsdp_migrate.families.training_loop.early_optimizers import is_optimizer_name
 from fsdp_migrate.families.wrapping import fully_sharded, part_paths
 from fsdp_migrate.families.wrapping.fully_sharded import Sharding
+from fsdp_migrate.hazards.order import function_scope, surely_precedes
 from fsdp_migrate.hazards.parameters import IGNORED, LOOPS
 from fsdp_migrate.planning.context import Study
+from fsdp_migrate.planning.edits import Edit, Insert, code
 from fsdp_migrate.syntax.scopes import Kind
 
 # Modules of torch that have parameters of their own, whatever they are given.
@@ -28,18 +30,42 @@ OTHERWISE = re.compile(
     r"replicate|[Dd]istributedDataParallel|^DDP$|FullyShardedDataParallel|^FSDP$|parallel|hook"
     r"|distribute_|[Ee]xpert|all_to_all|[Pp]ipeline|[Ss]tage|^prepare|broadcast|average"
 )
+AFTER = "reshard_after_forward"  # a root's own default is the right one
+ALIKE = frozenset({"mesh", "mp_policy", "offload_policy"})  # what a model's units have in common
 REDUCES = re.compile(r"reduce|gather|sync", re.IGNORECASE)
 
 
-def find_rootless(study: Study, module: Module) -> Iterator[tuple[ast.Call, str]]:
-    """Optimizers of whole models of which only parts are sharded, and what is not."""
+def find_rootless(study: Study, module: Module) -> Iterator[tuple[ast.Call, str, tuple[Edit, ...]]]:
+    """Optimizers of whole models of which only parts are sharded, what is not, and the call that
+    shards it, where one is surely right."""
     for optimizer, model in _optimizers(module, study):
         if _may_be_seen_to(study):
             return
         values = study.values(model, module)
         left = {name for value in values for name in _left_out(value, module, study)}
         if left and len(values) == 1:
-            yield optimizer, ", ".join(sorted(left))
+            yield optimizer, ", ".join(sorted(left)), _root(optimizer, model, study, module)
+
+
+def _root(optimizer: ast.Call, model: ast.expr, study: Study, module: Module) -> tuple[Edit, ...]:
+    """``fully_shard(model, mesh=mesh)`` above an optimizer, where all parts are sharded before in
+    the same function, alike and by nothing else than names."""
+    calls = [sharding.call for sharding in fully_sharded.shardings(study)]
+    own = module.table.own_calls.get(function_scope(optimizer, module), ())
+    if not all(call in own and surely_precedes(call, optimizer, module) for call in calls):
+        return ()
+    ways = {
+        (ast.unparse(call.func), *(ast.unparse(k) for k in call.keywords if k.arg != AFTER))
+        for call in calls
+    }
+    given = [k for call in calls for k in call.keywords if k.arg != AFTER]
+    if len(ways) != 1 or any(len(call.args) != 1 for call in calls):
+        return ()
+    if any(k.arg not in ALIKE or access_path(k.value) is None for k in given):
+        return ()
+    (function, *keywords), *_ = ways
+    new = code("{text}", text=f"{function}({', '.join([ast.unparse(model), *keywords])})")
+    return (Insert(module, module.table.statement(optimizer), (new,)),)
 
 
 def _optimizers(module: Module, study: Study) -> Iterator[tuple[ast.Call, ast.expr]]:

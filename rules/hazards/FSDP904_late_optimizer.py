@@ -17,8 +17,8 @@ HELP = "build it before the first forward, or call reshard() of the model first"
 
 
 def find(study: Study, module: Module) -> Iterator[Hazard]:
-    for call in optimizers.find_late(study, module):
-        yield Hazard(RULE.code, module, call, MESSAGE, HELP)
+    for call, edits in optimizers.find_late(study, module):
+        yield Hazard(RULE.code, module, call, MESSAGE, HELP, edits=edits)
 
 
 RULE = Rule(code="FSDP904", name="late_optimizer", handles=(), hazards=find)

@@ -16,8 +16,8 @@ HELP = "call fully_shard() on the model as well, below its parts and above this 
 
 
 def find(study: Study, module: Module) -> Iterator[Hazard]:
-    for node, left in unreduced.find_rootless(study, module):
-        yield Hazard(RULE.code, module, node, MESSAGE.format(left=left), HELP)
+    for node, left, edits in unreduced.find_rootless(study, module):
+        yield Hazard(RULE.code, module, node, MESSAGE.format(left=left), HELP, edits=edits)
 
 
 RULE = Rule(code="FSDP905", name="no_root", handles=(), hazards=find)

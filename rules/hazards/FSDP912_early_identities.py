@@ -16,8 +16,8 @@ HELP = "do it below fully_shard, or keep names of parameters"
 
 
 def find(study: Study, module: Module) -> Iterator[Hazard]:
-    for node in identities.find_early(study, module):
-        yield Hazard(RULE.code, module, node, MESSAGE, HELP)
+    for node, edits in identities.find_early(study, module):
+        yield Hazard(RULE.code, module, node, MESSAGE, HELP, edits=edits)
 
 
 RULE = Rule(code="FSDP912", name="early_identities", handles=(), hazards=find)

@@ -72,7 +72,7 @@ from torch.distributed.fsdp import fully_shard
 
 
 def shard(model):
-    return fully_shard(model)
+    return fully_shard(model.net)
 
 
 def train(engine, batch):
@@ -286,6 +286,7 @@ from torch.distributed.fsdp import fully_shard
 
 
 def main(net, other, batch, flag):
+    fully_shard(net.head)
     sharded = fully_shard(net)
     model = sharded if flag else Other()
     total = 0

@@ -269,3 +269,46 @@ def test_a_call_without_its_module_is_found_by_itself() -> None:
         "def main(model):\n    fully_shard(model=model)\n"
     )
     assert codes(source) == ["FSDP951"]
+
+
+POLICY = (
+    HEAD
+    + """\
+def select(flag):
+    return MixedPrecisionPolicy() if flag else None
+
+
+def shard(model, flag):
+    fully_shard(model.head)
+    BODY
+"""
+)
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        "fully_shard(model, mp_policy=select(flag))",
+        "policy = select(flag)\n    fully_shard(model, mp_policy=policy)",
+    ],
+)
+def test_a_policy_that_may_be_none_is_a_note(given: str) -> None:
+    source = POLICY.replace("BODY", given)
+    assert (codes(source), notes(source)) == ([], ["FSDP953"])
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        "fully_shard(model, mp_policy=select(flag) or MixedPrecisionPolicy())",
+        "policy = select(flag) or MixedPrecisionPolicy()\n    fully_shard(model, mp_policy=policy)",
+        "policy = select(flag)\n    if policy is not None:\n"
+        "        fully_shard(model, mp_policy=policy)",
+        "policy = select(flag)\n    if not policy:\n        policy = MixedPrecisionPolicy()\n"
+        "    fully_shard(model, mp_policy=policy)",
+        "fully_shard(model, mp_policy=flag)",
+    ],
+)
+def test_a_policy_with_a_default_or_a_question_is_not(given: str) -> None:
+    source = POLICY.replace("BODY", given)
+    assert (codes(source), notes(source)) == ([], [])

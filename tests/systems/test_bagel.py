@@ -13,6 +13,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
+from fsdp_migrate.migration.engine import Options
 from tests.helpers.migrating import files, migrate
 from tests.training.programs import (
     FIXTURES,
@@ -211,3 +212,61 @@ def test_new_optimizer_files_stay_one_a_rank_and_round_trip(
         rest = old.splitlines()[6:]
         for one, other in zip(rest, new.splitlines(), strict=True):
             assert math.isclose(float(one.split()[-1]), float(other.split()[-1]), rel_tol=1e-6)
+
+
+PORT = """\
+import torch
+from torch import nn
+from torch.distributed.fsdp import fully_shard, register_fsdp_forward_method
+
+
+class DecoderLayer(nn.Module):
+    def __init__(self, width):
+        super().__init__()
+        self.mlp = nn.Linear(width, width)
+
+    def forward(self, *args, **kwargs):
+        if self.training:
+            return self.forward_train(*args, **kwargs)
+        return self.forward_inference(*args, **kwargs)
+
+    def forward_train(self, x):
+        return self.mlp(x)
+
+    def forward_inference(self, x, cache=None):
+        return self.mlp(x)
+
+
+class Model(nn.Module):
+    def __init__(self, width):
+        super().__init__()
+        self.layers = nn.ModuleList([DecoderLayer(width) for _ in range(2)])
+
+    def forward(self, x):
+        for layer in self.layers:
+            x = layer(x)
+        return x
+
+    def generate_image(self, x):
+        return self.layers[0](x)
+
+
+def wrap(model, mesh):
+    for module in reversed(list(model.modules())):
+        if isinstance(module, DecoderLayer):
+            fully_shard(module, mesh=mesh)
+            register_fsdp_forward_method(module, "forward_train")
+            register_fsdp_forward_method(module, "forward_inference")
+    fully_shard(model, mesh=mesh)
+    register_fsdp_forward_method(model, "generate_image")
+    return model
+"""
+
+
+def test_a_port_by_hand_has_its_two_inner_forwards_named() -> None:
+    result, _ = migrate({"port.py": PORT}, Options(hazards=True), edit=False)
+    told = [(h.code, h.message.split("()")[0]) for h in result.hazards]
+    assert told == [("FSDP916", "forward_train"), ("FSDP916", "forward_inference")]
+    line = next(n for n, text in enumerate(PORT.splitlines(), 1) if "def forward(" in text)
+    assert all(f"DecoderLayer.forward (port.py:{line})" in h.message for h in result.hazards)
+    assert all(h.is_note for h in result.hazards)  # torch 2.6 and later train the same

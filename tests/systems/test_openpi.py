@@ -188,3 +188,56 @@ def test_the_file_has_plain_tensors_that_a_plain_model_loads(
     for value in (*saved["model"].values(), *optimized):
         assert type(value) is torch.Tensor
     modeling.PI0().load_state_dict(saved["model"], strict=True)
+
+
+GUIDE = """\
+import torch
+import torch.distributed as dist
+from torch.distributed.checkpoint.state_dict import (
+    get_model_state_dict,
+    set_model_state_dict,
+    set_optimizer_state_dict,
+)
+from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
+
+
+def select_policy():
+    if not torch.cuda.is_available():
+        return None
+    return MixedPrecisionPolicy(param_dtype=torch.bfloat16)
+
+
+def wrap(model):
+    fully_shard(model, mp_policy=select_policy(), reshard_after_forward=True)
+    return model
+
+
+def save(model, path):
+    state = get_model_state_dict(model)
+    if dist.get_rank() == 0:
+        torch.save({"model": state}, path)
+
+
+def load(model, optimizer, checkpoint):
+    set_model_state_dict(model, checkpoint["model"], broadcast_from_rank0=True)
+    set_optimizer_state_dict(model, optimizer, checkpoint["optim"])
+
+
+def main(model, path, checkpoint):
+    model = wrap(model)
+    optimizer = torch.optim.AdamW(model.parameters())
+    load(model, optimizer, checkpoint)
+    save(model, path)
+"""
+
+
+def test_a_guide_in_the_form_of_its_own_has_its_four_mistakes_named() -> None:
+    result, _ = migrate({"guide.py": GUIDE}, Options(hazards=True), edit=False)
+    told = {hazard.code: hazard for hazard in result.hazards}
+    assert len(result.hazards) == len(told)
+    assert {code for code, h in told.items() if not h.is_note} == {"FSDP909", "FSDP952"}
+    assert {code for code, h in told.items() if h.is_note} == {"FSDP917", "FSDP953"}
+    assert "broadcast_from_rank0" in told["FSDP952"].message  # an unknown keyword
+    assert "full_state_dict=True" in told["FSDP909"].help  # an option that lacks
+    assert "MixedPrecisionPolicy()" in told["FSDP953"].help  # a policy that may be None
+    assert "one unit" in told["FSDP917"].message  # the root alone

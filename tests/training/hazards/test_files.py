@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.helpers.hazards import codes
+from tests.helpers.hazards import codes, mended
 from tests.training.programs import Launcher
 
 pytestmark = pytest.mark.train
@@ -103,3 +103,84 @@ def test_a_dictionary_of_the_models_is_filled(launcher: Launcher, tmp_path: Path
     assert codes(PROGRAM.replace("BODY", body)) == []
     before = numbers(body, "before", launcher, tmp_path)
     assert numbers(body, "after", launcher, tmp_path) == pytest.approx(before)
+
+
+LEARNED = """\
+optimizer = torch.optim.AdamW(model.parameters(), lr=0.5)
+model(torch.ones(2, 4)).sum().backward()
+optimizer.step()
+optimizer.zero_grad()
+OPTIONS
+state = {
+    "model": get_model_state_dict(model, options=options),
+    "optim": get_optimizer_state_dict(model, optimizer, options=options),
+}
+dcp.save(state, checkpoint_id="kept")
+print("before", model[0].weight.full_tensor().norm().item())
+with torch.no_grad():
+    for p in model.parameters():
+        p.zero_()
+optimizer = torch.optim.AdamW(model.parameters(), lr=0.1)
+LOAD
+print("after", model[0].weight.full_tensor().norm().item())
+print("rate", float(optimizer.param_groups[0]["lr"]))
+averages = [s["exp_avg"].full_tensor().abs().sum() for s in optimizer.state.values()]
+print("moments", float(sum(averages)))
+"""
+OF_OPTIMIZER = """\
+moments = {"optim": get_optimizer_state_dict(model, optimizer)}
+dcp.load(moments, checkpoint_id="kept")
+"""
+OF_BOTH = """\
+weights = get_model_state_dict(model, options=StateDictOptions(full_state_dict=True))
+moments = get_optimizer_state_dict(model, optimizer, options=StateDictOptions(full_state_dict=True))
+dcp.load({"model": weights, "optim": moments}, checkpoint_id="kept")
+"""
+OF_SHARDS = """\
+weights = get_model_state_dict(model)
+moments = get_optimizer_state_dict(model, optimizer)
+dcp.load({"model": weights, "optim": moments}, checkpoint_id="kept")
+set_optimizer_state_dict(model, optimizer, moments)
+"""
+
+
+def learned(load: str, options: str) -> str:
+    """A program that saves, forgets and loads again."""
+    body = LEARNED.replace("OPTIONS", f"options = {options}").replace("LOAD", load)
+    named = (
+        "    get_optimizer_state_dict,\n    set_model_state_dict,\n    set_optimizer_state_dict,"
+    )
+    return PROGRAM.replace("    set_model_state_dict,", named).replace("BODY", body)
+
+
+def seen(source: str, launcher: Launcher, folder: Path) -> dict[str, float]:
+    (folder / "train.py").write_text(source)
+    run = launcher.script(folder / "train.py", fsdp1="forbid")
+    found = {word: run.numbers(word) for word in ("before", "after", "rate", "moments")}
+    return {word: numbers[0] for word, numbers in found.items()}
+
+
+def test_the_learning_rate_stays_in_the_dictionary(launcher: Launcher, tmp_path: Path) -> None:
+    wrong = learned(OF_OPTIMIZER, "None")
+    assert codes(wrong) == ["FSDP911"]
+    right = mended(wrong)
+    assert codes(right) == []
+    lost, kept = seen(wrong, launcher, tmp_path), seen(right, launcher, tmp_path)
+    assert lost["moments"] == pytest.approx(kept["moments"])
+    assert kept["moments"] > 1
+    assert (lost["rate"], kept["rate"]) == (0.1, 0.5)
+
+
+def test_a_whole_state_is_a_copy(launcher: Launcher, tmp_path: Path) -> None:
+    wrong = learned(OF_BOTH, "StateDictOptions(full_state_dict=True)")
+    assert codes(wrong) == ["FSDP911", "FSDP911"]
+    right = learned(OF_SHARDS, "StateDictOptions(full_state_dict=True)")
+    assert codes(right) == []
+    lost, kept = seen(wrong, launcher, tmp_path), seen(right, launcher, tmp_path)
+    assert (lost["after"], lost["rate"], lost["moments"]) == (0.0, 0.1, 0.0)
+    assert kept["after"] == pytest.approx(kept["before"])
+    assert kept["rate"] == 0.5
+    assert kept["moments"] > 1
+    written = mended(wrong)
+    assert codes(written) == []
+    assert seen(written, launcher, tmp_path) == pytest.approx(kept)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.helpers.hazards import codes
+from tests.helpers.hazards import codes, mended
 from tests.training.programs import Launcher
 
 pytestmark = pytest.mark.train
@@ -61,3 +61,9 @@ def test_none_is_found_behind(launcher: Launcher, tmp_path: Path, way: str) -> N
 def test_the_mended_program_finds_both(launcher: Launcher, tmp_path: Path, way: str) -> None:
     made, asked = WAYS[way]
     assert told((SHARD, made, asked), launcher, tmp_path) == ([], 2)
+
+
+def test_a_set_is_moved_below() -> None:
+    made, asked = WAYS["identities"]
+    wrong = PROGRAM.replace("BODY", "\n    ".join((made, SHARD, asked)))
+    assert mended(wrong) == PROGRAM.replace("BODY", "\n    ".join((SHARD, made, asked)))

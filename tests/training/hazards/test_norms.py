@@ -50,11 +50,11 @@ def text(sharding: str, norm: str) -> str:
     return PROGRAM.replace("SHARDING", sharding).replace("NORM", norm)
 
 
-def norms(source: str, launcher: Launcher, folder: Path) -> list[float]:
+def norms(source: str, launcher: Launcher, folder: Path, ranks: int = 2) -> list[float]:
     """What each rank tells."""
     script = folder / "train.py"
     script.write_text(source)
-    run = launcher.script(script, fsdp1="forbid")
+    run = launcher.script(script, ranks=ranks, fsdp1="forbid")
     return [float(told.split()[-1]) for told in run.output]
 
 

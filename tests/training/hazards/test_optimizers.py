@@ -111,6 +111,9 @@ def test_one_that_is_built_behind_a_forward_never_trains_the_root(
     seen = numbers(wrong, launcher, tmp_path)
     assert moves(seen["layer"])
     assert stays(seen["head"]), "the root's own parameters"
+    right = mended(wrong)
+    assert right == program(SHARDING, FORWARD, "model.reshard()", OPTIMIZER)
+    assert codes(right) == []
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.helpers.hazards import codes
+from tests.helpers.hazards import codes, mended
 from tests.training.programs import Launcher
 
 pytestmark = pytest.mark.train
@@ -100,9 +100,23 @@ def test_ranks_drift_apart(launcher: Launcher, tmp_path: Path, root: str, code: 
 def test_the_mended_program_keeps_ranks_together(
     launcher: Launcher, tmp_path: Path, root: str, reduction: str
 ) -> None:
-    mended = program(root, reduction)
-    assert codes(mended) == []
-    seen = told(mended, launcher, tmp_path)
+    right = program(root, reduction)
+    assert codes(right) == []
+    seen = told(right, launcher, tmp_path)
     assert seen["layer"][0] == pytest.approx(seen["layer"][1], rel=1e-6)
     assert seen["head"][0] == pytest.approx(seen["head"][1], rel=1e-6)
     print("heads", seen["head"])
+
+
+def test_the_call_that_is_added_keeps_ranks_together(launcher: Launcher, tmp_path: Path) -> None:
+    right = mended(program("pass"))
+    assert right == program(f"pass\n    {ROOT}")
+    seen = told(right, launcher, tmp_path)
+    assert seen["head"][0] == pytest.approx(seen["head"][1], rel=1e-6)
+
+
+@pytest.mark.parametrize("other", ["mesh=init_device_mesh('cpu', (2,))", "reshard_after_forward=2"])
+def test_units_that_are_not_given_names_alone(other: str) -> None:
+    wrong = program("pass").replace("(layer, mesh=mesh)", f"(layer, {other})")
+    assert codes(wrong) == ["FSDP905"]
+    assert ("fully_shard(model" in mended(wrong)) is ("reshard" in other)
