@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from fsdp_migrate.analysis.module import Module
 from fsdp_migrate.families.wrapping.fully_sharded import Sharding, sharded, shardings
@@ -15,6 +15,7 @@ from fsdp_migrate.syntax.trees import FUNCTIONS, block_of, position
 
 STRAIGHT = (ast.With, ast.AsyncWith, ast.For, ast.AsyncFor, ast.While)  # no choice is made there
 DEEPEST = 6  # calls that lead to one another
+Precedes = Callable[[ast.AST, ast.AST, Module], bool]
 
 
 def function_scope(node: ast.AST, module: Module) -> Scope:
@@ -98,7 +99,7 @@ def is_surely_sharded(model: ast.expr, use: ast.AST, module: Module, study: Stud
     """Whether ``fully_shard`` has surely been called on a model itself when ``use`` runs: in front
     of it in its function, or in front of every call that leads to that."""
     # Words cost little, calls that are followed more, and values most.
-    done = _is_told(use, names_in(model), module, study, set()) and _surely_done(
+    done = is_told(use, names_in(model), surely_precedes, module, study) and _surely_done(
         use, module, study, DEEPEST
     )
     if not done:
@@ -108,15 +109,28 @@ def is_surely_sharded(model: ast.expr, use: ast.AST, module: Module, study: Stud
     return bool(values) and all(not done.isdisjoint(known.get(value, ())) for value in values)
 
 
-def _is_told(use: ast.AST, given: set[str], module: Module, study: Study, seen: set[str]) -> bool:
+def is_told(
+    use: ast.AST, given: set[str], precedes: Precedes, module: Module, study: Study
+) -> bool:
     """Whether something that may shard, by its name, and that one of some variables comes to or
     from, runs before ``use`` in its function; or anything in those that call one of that name."""
+    return _is_told(use, given, precedes, module, study, set())
+
+
+def _is_told(
+    use: ast.AST,
+    given: set[str],
+    precedes: Precedes,
+    module: Module,
+    study: Study,
+    seen: set[str],
+) -> bool:
     names = names_that_shard(study)
     own = module.table.own_calls.get(function_scope(use, module), ())
     if any(
         last_name(call.func) in names
         and (not given or given & names_in(module.table.statement(call)))
-        and surely_precedes(call, use, module)
+        and precedes(call, use, module)
         for call in own
     ):
         return True
@@ -125,7 +139,7 @@ def _is_told(use: ast.AST, given: set[str], module: Module, study: Study, seen: 
         return False
     seen.add(name)
     return any(
-        _is_told(call, set(), m, study, seen)
+        _is_told(call, set(), precedes, m, study, seen)
         for m in study.project.modules
         for call in m.table.calls_by_name.named(name)
     )

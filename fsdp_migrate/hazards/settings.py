@@ -8,8 +8,15 @@ import re
 from fsdp_migrate.analysis.module import Module
 from fsdp_migrate.families.wrapping.fully_sharded import Sharding, sharded, shardings
 from fsdp_migrate.fsdp1.references import enclosing_function
-from fsdp_migrate.hazards.order import STRAIGHT, follows, function_scope, is_surely_sharded
+from fsdp_migrate.hazards.order import (
+    STRAIGHT,
+    follows,
+    function_scope,
+    is_surely_sharded,
+    is_told,
+)
 from fsdp_migrate.planning.context import Study
+from fsdp_migrate.syntax.expressions import names_in
 from fsdp_migrate.syntax.trees import FUNCTIONS, position, walk
 
 CALLS = 2  # that lead to a place, of each of which the callers are looked for
@@ -24,12 +31,18 @@ def is_sharded_if_at_all(model: ast.expr, use: ast.AST, module: Module, study: S
     conditions hold on which ``use`` does not depend: it is wrong where they do."""
     if is_surely_sharded(model, use, module, study):
         return True
-    done = _done(use, module, study, CALLS, frozenset())
-    if not done:
+    # Words cost little, and values most.
+    asked = _asked(use, module)
+    if any(map(KNOWING.search, asked)) or not is_told(
+        use, names_in(model), _may_precede, module, study
+    ):
         return False
     known = sharded(study)
-    values = study.values(model, module)
-    return bool(values) and all(not done.isdisjoint(known.get(value, ())) for value in values)
+    by_value = [frozenset(known.get(value, ())) for value in study.values(model, module)]
+    if not by_value or not all(by_value):
+        return False
+    done = _done(use, module, study, CALLS, frozenset())
+    return not any(done.isdisjoint(shardings) for shardings in by_value)
 
 
 def _done(
@@ -102,7 +115,11 @@ def _conditions(node: ast.AST, last: ast.AST, module: Module) -> frozenset[str] 
     return None
 
 
-def _before(call: ast.Call, use: ast.AST, module: Module) -> frozenset[str] | None:
+def _may_precede(first: ast.AST, then: ast.AST, module: Module) -> bool:
+    return _before(first, then, module) is not None
+
+
+def _before(call: ast.AST, use: ast.AST, module: Module) -> frozenset[str] | None:
     """The names in the conditions of a call above ``use``; None where it is not above, or may be
     anywhere."""
     names = frozenset[str]()

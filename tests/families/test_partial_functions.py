@@ -42,7 +42,8 @@ def test_a_partial_that_is_returned() -> None:
     text = after["train.py"]
     assert "left" not in {outcome.value for _, outcome in outcomes(result)}
     assert "    def wrap(model):\n        for module in reversed(list(model.modules())):" in text
-    assert "isinstance(module, tuple(classes))" in text
+    assert "wrap_classes = tuple(classes)" in text
+    assert "isinstance(module, wrap_classes)" in text
     assert "import shard" not in text
     assert "partial" not in text
     assert not any(line != line.rstrip() for line in text.splitlines())
