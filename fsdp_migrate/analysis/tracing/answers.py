@@ -27,6 +27,8 @@ MAX_DEPTH = 300  # nested evaluations; each takes some ten Python frames
 MAX_STEPS = 20_000  # times that the questions of one circle are looked at again
 MAX_ROUNDS = 10  # of a question; after so many what was found once stays
 LAST_ROUND = 60  # of one for which there is something new each time
+MAX_IN_VAIN = 100_000  # looks, in all, for answers that are cut off and so not kept
+AT_LEAST = 2_000  # of these, for each question that is asked from outside
 RECURSION_LIMIT = 13 * MAX_DEPTH + 1000
 # What an expression stands for in a frame; what instances of a class have as an attribute;
 # what a model made in a frame has of the module inside; who calls a function.
@@ -37,6 +39,7 @@ Question = (
     | tuple[str, ast.AST]
 )
 NOTHING: Values = frozenset()
+TOO_LONG = "the data flow is too long to follow"
 _CUT = -1  # in the place of a depth: the search was cut off, and the answer is not kept
 _NONE = MAX_DEPTH + 2  # in the place of a depth: no open question
 
@@ -61,6 +64,8 @@ class Answers:
         self._again = 0  # times that any of the circle was looked at again
         self._stays = False  # what is found in a circle is not taken back any more
         self._spent = False  # a circle takes too long: nothing more is looked at for it
+        self.in_doubt: set[Question] = set()  # those with answers to which more may belong
+        self._in_vain = 0  # looks that have led to no answer that is kept
         self._blank = False  # nothing is found so far of something that was asked for
         # What stands for nothing in questions that have not said so for this; those that may.
         self._waiting: dict[Question, set[Any]] = {}
@@ -127,6 +132,11 @@ class Answers:
         self._blank = blank
         return result
 
+    @property
+    def is_asked(self) -> bool:
+        """Whether a question is open."""
+        return bool(self._path)
+
     def is_final(self, node: ast.expr) -> bool:
         """Whether it is known for good what an expression may be."""
         return (node, None) in self.final
@@ -143,6 +153,7 @@ class Answers:
     def _begin(self) -> None:
         self._lowest, self._blank, self._again = _NONE, False, 0
         self._stays = self._spent = False
+        self._in_vain = min(self._in_vain, MAX_IN_VAIN - AT_LEAST)
         if self._how or self._readers:
             self._forget([*self._how, *self._readers])
         self._closed.clear()
@@ -160,18 +171,22 @@ class Answers:
             is_alone = self._times[key] == 1 and len(self._closed) == before
             if lowest == _NONE and is_alone and not self._spent:  # as most
                 self.final[key] = result
+                self._in_vain -= 1
                 self._valid.discard(key)
                 for known in (self._how, self._found, self._times):
                     del known[key]
                 return result
             while depth <= lowest and self._look_again(before):
                 lowest = self._lowest = min(lowest, self._lowest)
+            if self._spent and lowest == _CUT and depth > 0:
+                lowest = self._lowest = 0  # it waits for the first question, and stays in doubt
             if lowest == _CUT:
                 self._forget([key, *self._taken(before)])
                 if depth == 0:
                     is_sure = gather is not frozenset or any(isinstance(v, Unknown) for v in result)
                     more = NOTHING if is_sure else {_too_long(node, module)}
                     result = self.final[key] = result if is_sure else result | more
+                    self.in_doubt.add(key)
                 return result
             if key not in self._valid and not self._spent:
                 continue
@@ -187,7 +202,9 @@ class Answers:
             for each in circle:
                 if each in self._found and (each in self._valid or self._spent):
                     found = self._found[each]
+                    self._in_vain -= self._times.get(each, 0)
                     self.final[each] = found | more if isinstance(found, frozenset) else found
+                    self.in_doubt |= {each} if more else set()
             self._forget(circle)
             self._again, self._stays, self._spent = again, stays, False
             return self.final[key]
@@ -223,7 +240,9 @@ class Answers:
                 self._stay()
             result = seen if self._stays else result
         self._again += times > 1
-        self._spent = self._spent or times > LAST_ROUND or self._again > MAX_STEPS
+        self._in_vain += 1
+        is_long = times > LAST_ROUND or self._again > MAX_STEPS or self._in_vain > MAX_IN_VAIN
+        self._spent = self._spent or is_long
         if result == before:
             result = before  # the same object
         elif key in self._readers:
@@ -290,4 +309,4 @@ class Answers:
 
 
 def _too_long(node: ast.AST, module: Module) -> Unknown:
-    return Unknown(node, module, why="the data flow is too long to follow")
+    return Unknown(node, module, why=TOO_LONG)

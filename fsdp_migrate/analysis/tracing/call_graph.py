@@ -91,7 +91,8 @@ class CallGraph:
         self._calls_of_objects = SettledIndex(lambda _: index.calls_by_text, self._received_by)
 
     def callers(self, function: FunctionNode, module: Module) -> list[CallSite]:
-        """Every call in the project that may run ``function``."""
+        """Every call in the project that may run ``function``. Where it takes too long to tell, who
+        asks from outside gets all calls of its name as well, and values are in doubt."""
         found: tuple[CallSite, ...] = self.answers.ask(
             ("callers", function),
             lambda: self._find_callers(function, module),
@@ -99,7 +100,25 @@ class CallGraph:
             module,
             gather=tuple,
         )
+        if self.is_in_doubt(function) and not self.answers.is_asked:
+            return list(dict.fromkeys([*found, *self._calls_by_name(function, module)]))
         return list(found)
+
+    def is_in_doubt(self, function: FunctionNode) -> bool:
+        """Whether there may be more callers: it takes too long to tell."""
+        return ("callers", function) in self.answers.in_doubt
+
+    def _calls_by_name(self, function: FunctionNode, module: Module) -> Iterator[CallSite]:
+        """The calls by the name of a function, whatever they may run."""
+        if isinstance(function, ast.Lambda):
+            return
+        owner = class_of_method(function, module)
+        is_init = owner is not None and function.name == "__init__"
+        name = owner.name if owner is not None and is_init else function.name
+        bound = owner is not None and not is_static(function)
+        for call, where in self.index.calls.get(name, ()):
+            if call not in self.tracer.outdated:
+                yield CallSite(call, where, bound)
 
     def _find_callers(self, function: FunctionNode, module: Module) -> list[CallSite]:
         if isinstance(function, ast.Lambda):

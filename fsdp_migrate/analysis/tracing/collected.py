@@ -136,6 +136,8 @@ class Collected:
             sites = self.tracer.callers(function, module)
             if any(site.is_by_another or site.partial or site.configured for site in sites):
                 return None
+            if self.tracer.is_in_doubt(function):
+                return None
             calls = [(site.call, site.module, None) for site in sites]
         result = Entry()
         for call, where, outer in calls:

@@ -38,6 +38,9 @@ class Evaluator(Protocol):
     def callers(self, function: FunctionNode, module: Module) -> list[CallSite]:
         """Every call in the project that may run ``function``."""
 
+    def is_in_doubt(self, function: FunctionNode) -> bool:
+        """Whether there may be more callers: it takes too long to tell."""
+
     def attribute_at(self, node: ast.Attribute, module: Module, frame: Frame | None) -> list[Value]:
         """The values of ``owner.name`` that those of ``owner`` tell."""
 

@@ -6,6 +6,7 @@ import ast
 
 from fsdp_migrate.analysis.module import Module
 from fsdp_migrate.analysis.tracing import collected
+from fsdp_migrate.analysis.tracing.answers import TOO_LONG
 from fsdp_migrate.analysis.tracing.branches_taken import BranchesTaken
 from fsdp_migrate.analysis.tracing.call_graph import CallGraph
 from fsdp_migrate.analysis.tracing.collected import Entry
@@ -195,6 +196,8 @@ class Parameters:
         is_bound = class_of_method(function, module) is not None and not is_static(function)
         if positional[is_bound:][:1] == [arg]:
             result += self.graph.decorated(function, module)
+        if self.graph.is_in_doubt(function):
+            result.append(Unknown(arg, module, why=TOO_LONG))
         if not sites and not result:
             name = getattr(function, "name", "a lambda")
             why = f"{arg.arg} is a parameter of {name}{UNCALLED}"

@@ -193,7 +193,7 @@ class Sequences:
                 s for s in sites if not s.is_by_another and not (s.partial and s.partial.placed)
             ]
             calls = [(s.call, s.module, None, s.bound) for s in plain]
-            if len(calls) < len(sites):
+            if len(calls) < len(sites) or self.tracer.is_in_doubt(function):
                 yield OPEN
             elif not calls:
                 name = getattr(function, "name", "a lambda")

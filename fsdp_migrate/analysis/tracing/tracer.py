@@ -95,7 +95,8 @@ class Tracer:
         self.attribute_at, self.attribute_of = self._attributes.at, self._attributes.of_value
         self.parameter, self.frame = self._calls.parameter, self._calls.frame
         self.entered = self._names.entered
-        self.callers, self.calls_named = graph.callers, index.calls_named
+        self.callers, self.is_in_doubt = graph.callers, graph.is_in_doubt
+        self.calls_named = index.calls_named
         self.methods_of_any = graph.methods_of_any
         self.built = registries.built
         self.seen_in = self._containers.seen_in
