@@ -245,6 +245,8 @@ _LEGACY_MODULES = (
     f"{PACKAGE}.sharded_grad_scaler",
     f"{PACKAGE}.wrap",
 )
+# They list in ``__all__`` what a star takes.
+_LISTING = frozenset(f"{PACKAGE}.{n}" for n in ("api", "fully_sharded_data_parallel", "wrap"))
 _OTHER = {
     "torch.distributed.checkpoint.optimizer.load_sharded_optimizer_state_dict": (
         "load_sharded_optimizer_state_dict"
@@ -308,6 +310,11 @@ def absent(qualified: str) -> str:
     name = rest.partition(".")[0]
     known = f"{module}.{name}" in _LOCATIONS or name not in _PUBLIC or _may_have_more(module)
     return "" if known else f"{module}.{name}"
+
+
+def may_give(module: str, name: str) -> bool:
+    """Whether a star import of a module of torch's may bind a name."""
+    return module not in _LISTING or (name in _PUBLIC | POLICIES and not name.startswith("_"))
 
 
 def place_of(short: str) -> str:
