@@ -349,9 +349,11 @@ def is_alike(qualified: str) -> bool:
     if qualified.startswith("torch."):
         return False
     last = qualified.rpartition(".")[2]
-    return last.endswith((FSDP, "FSDP")) or last in WRAPPING
+    return last.endswith((FSDP, "FSDP")) or last in WRAPPING or qualified in ACCELERATING
 
 
+# They give models of their own, with the methods of FSDP1's.
+ACCELERATING = frozenset({"torchacc.accelerate"})
 # The functions that wrap with FSDP in the libraries that had it before torch, and in torch.
 WRAPPING = frozenset({"auto_wrap", "wrap"})
 
