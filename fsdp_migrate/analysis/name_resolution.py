@@ -304,7 +304,8 @@ class NameResolution:
         for _, star in module.table.stars:
             resolved = self.lookup.resolve(star, module)
             if resolved is None:
-                if star.startswith("torch") and not hasattr(builtins, head.id):
+                of_torch = star.startswith("torch") and not hasattr(builtins, head.id)
+                if of_torch and fsdp1.may_give(star, head.id):
                     stars.add(f"{star}.{suffix}")
             elif self.exports(resolved[0], head.id):
                 stars.add(f"{star}.{suffix}")
