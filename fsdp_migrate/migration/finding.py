@@ -87,8 +87,8 @@ def find(study: Study) -> tuple[list[Site], set[ast.AST]]:
     study.subclassed = any(map(forwarding_subclasses.is_subclass, found))
     values = [s for s in found if s.construct == chosen_classes.VALUE and not s.doubt]
     if values:
-        first = min(values, key=lambda s: (s.module.path, s.reference.lineno))
-        study.handed_on = f"{first.module.path.name}:{first.reference.lineno}"
+        first = min(values, key=lambda s: (s.module.path, s.position))
+        study.handed_on = f"{first.module.path.name}:{first.position[0]}"
     for site in found:
         branch = _branch(site, study)
         if site.construct in {branches.FSDP1_ONLY, branches.OTHERS}:
