@@ -133,7 +133,7 @@ def _given_by(node: ast.AST, module: Module) -> Iterator[ast.AST]:
     match node:
         case ast.Compare() | ast.Lambda():
             return
-        case ast.Attribute(attr=part) if part in PARTS:
+        case ast.Attribute(attr=taken) if taken in PARTS:
             return
         case ast.IfExp():
             parts = iter((node.body, node.orelse))
