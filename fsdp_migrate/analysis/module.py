@@ -14,7 +14,7 @@ from zlib import crc32
 from fsdp_migrate.analysis import reaching_definitions
 from fsdp_migrate.analysis.flow import Definition, Flow, access_path
 from fsdp_migrate.analysis.load_order import Loading
-from fsdp_migrate.syntax import name_table_builder, spelled
+from fsdp_migrate.syntax import evaluated_text, name_table_builder, spelled
 from fsdp_migrate.syntax.expressions import given_arguments
 from fsdp_migrate.syntax.name_table import NameTable
 from fsdp_migrate.syntax.scopes import Scope
@@ -88,6 +88,12 @@ class Module:
         return {
             call: frozenset(map(access_path, given_arguments(call))) for call in self.table.calls
         }
+
+    @cached_property
+    def setting_names(self) -> tuple[ast.Call, ...]:
+        """The calls that may give its names other values than it says."""
+        asked = self.mentions("exec", "globals")
+        return tuple(evaluated_text.setting_names(self.table)) if asked else ()
 
     @cached_property
     def loading(self) -> Loading:

@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from fsdp_migrate.analysis import reaching_bindings
+from fsdp_migrate.analysis import executed_files, reaching_bindings
 from fsdp_migrate.analysis.module import Module
 from fsdp_migrate.analysis.module_lookup import ModuleLookup
 from fsdp_migrate.fsdp1 import api as fsdp1
@@ -185,9 +185,17 @@ class NameResolution:
                     assert binding.value is not None
                     for outer in self.imported(binding.value, module):
                         only_fsdp1s = fsdp1.canonical(outer) == fsdp1.FSDP and len(bindings) == 1
+                        only_fsdp1s = only_fsdp1s and not self._is_set_by_text(binding, module)
                         if only_fsdp1s or fsdp1.is_fsdp2_class(outer):
                             found[binding] = outer
         return found
+
+    def _is_set_by_text(self, binding: Binding, module: Module) -> bool:
+        """Whether text that is executed may give a name of a module something else."""
+        if binding.scope is not module.table.module:
+            return False
+        setter = executed_files.setter(binding.name, binding.node, module, self.lookup)
+        return setter is not None
 
     def meaning(self, node: ast.expr, module: Module) -> tuple[Lead, ...]:
         """What a name or a dotted path may stand for where it is used, one entry for each thing.
@@ -304,7 +312,8 @@ class NameResolution:
         for _, star in module.table.stars:
             resolved = self.lookup.resolve(star, module)
             if resolved is None:
-                if star.startswith("torch") and not hasattr(builtins, head.id):
+                of_torch = star.startswith("torch") and not hasattr(builtins, head.id)
+                if of_torch and fsdp1.may_give(star, head.id):
                     stars.add(f"{star}.{suffix}")
             elif self.exports(resolved[0], head.id):
                 stars.add(f"{star}.{suffix}")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
+from fsdp_migrate.analysis import executed_files
 from fsdp_migrate.analysis.module import Module
 from fsdp_migrate.analysis.project import Project
 from fsdp_migrate.syntax.scopes import Scope
@@ -20,7 +21,7 @@ def uses_of(
 
     An attribute of that name counts, whatever it is an attribute of. None if some use may not be
     seen: an import that renames it, one that only hands it on, a string that says it, such as one
-    of ``__all__``.
+    of ``__all__``, text that is executed and may give it another value.
 
     Args:
         handed_on: imports may hand it on, under its name, to whoever imports it from there, and
@@ -36,6 +37,8 @@ def uses_of(
             said = [string for string in said if string not in _offered(module)]
         if said or any(_renamed(name, module)):
             return None
+        if _is_set_by_text(name, scope, module, home, project):
+            return None
         names = [n for n in table.names_by_id.named(name) if _means(n, scope, module, home)]
         is_program = any(map(asks_for_main, module.source.tree.body))  # which hands nothing on
         imports = any(binding.name == name for binding in table.imports)
@@ -45,6 +48,16 @@ def uses_of(
         if not scope.is_function:
             found += [(attribute, module) for attribute in table.attributes_by_name.named(name)]
     return found
+
+
+def _is_set_by_text(
+    name: str, scope: Scope, module: Module, home: Module, project: Project
+) -> bool:
+    """Whether executed text may give a name of a file another value, where it is imported too."""
+    if scope is not home.table.module or not module.setting_names:
+        return False
+    given = scope.bindings[name] if module is home else module.table.module.bindings.get(name, ())
+    return any(executed_files.setter(name, b.value or b.node, module, project) for b in given)
 
 
 def _offered(module: Module) -> set[ast.AST]:

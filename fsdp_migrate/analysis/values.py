@@ -12,6 +12,7 @@ from fsdp_migrate.analysis.module import Module
 UNCALLED = ", which nothing here calls"
 NOT_KNOWN = " is called on is not known"
 NOWHERE = " is not defined in these paths"
+TOO_LONG = "the data flow is too long to follow"
 SHORT = 4  # parts of a dotted name
 _HASH = "_hash"  # where a value keeps its own
 FunctionNode = ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda
@@ -99,6 +100,11 @@ class Unknown(Value):
     def is_nowhere(self) -> bool:
         """Whether it is a name of a file of the project that does not have it."""
         return self.why.endswith(NOWHERE)
+
+    @property
+    def is_cut(self) -> bool:
+        """Whether the search for it was cut off: it may be anything."""
+        return self.why == TOO_LONG
 
     @property
     def is_never_made(self) -> bool:
@@ -191,6 +197,11 @@ class Generated(Computed):
 
 
 Values = frozenset[Value]
+
+
+def cut_off(values: Values) -> list[Unknown]:
+    """Where the search for some values was cut off: there may be others."""
+    return [v for v in values if isinstance(v, Unknown) and v.is_cut]
 
 
 def is_open(values: Values) -> bool:

@@ -69,6 +69,7 @@ RELEVANT_USES = tuple(
             MODEL_USES,
             rb"\.data *=(?!=)",  # of parameters that it is given
             rb"\[[\"']params[\"']\]",  # of an optimizer's group
+            rb"optim",  # one may be made of what is given, as ``torch.optim`` or in a function
             rb"\.forward\((?<!\)\.forward\()(?<!\bself\.forward\()",  # of a unit, maybe
             rb"load_sharded_optimizer_state_dict",
             rb"CheckpointImpl\.REENTRANT\b",

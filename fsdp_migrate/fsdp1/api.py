@@ -245,6 +245,8 @@ _LEGACY_MODULES = (
     f"{PACKAGE}.sharded_grad_scaler",
     f"{PACKAGE}.wrap",
 )
+# They list in ``__all__`` what a star takes.
+_LISTING = frozenset(f"{PACKAGE}.{n}" for n in ("api", "fully_sharded_data_parallel", "wrap"))
 _OTHER = {
     "torch.distributed.checkpoint.optimizer.load_sharded_optimizer_state_dict": (
         "load_sharded_optimizer_state_dict"
@@ -310,6 +312,11 @@ def absent(qualified: str) -> str:
     return "" if known else f"{module}.{name}"
 
 
+def may_give(module: str, name: str) -> bool:
+    """Whether a star import of a module of torch's may bind a name."""
+    return module not in _LISTING or (name in _PUBLIC | POLICIES and not name.startswith("_"))
+
+
 def place_of(short: str) -> str:
     """The module from which FSDP1's public name is to be imported."""
     return next(where for where, name in _LOCATIONS.items() if name == short).rpartition(".")[0]
@@ -342,9 +349,11 @@ def is_alike(qualified: str) -> bool:
     if qualified.startswith("torch."):
         return False
     last = qualified.rpartition(".")[2]
-    return last.endswith((FSDP, "FSDP")) or last in WRAPPING
+    return last.endswith((FSDP, "FSDP")) or last in WRAPPING or qualified in ACCELERATING
 
 
+# They give models of their own, with the methods of FSDP1's.
+ACCELERATING = frozenset({"torchacc.accelerate"})
 # The functions that wrap with FSDP in the libraries that had it before torch, and in torch.
 WRAPPING = frozenset({"auto_wrap", "wrap"})
 

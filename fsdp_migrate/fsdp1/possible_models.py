@@ -143,7 +143,7 @@ def _why(value: Value, asked: ast.expr, tracer: Tracer, depth: int, known: _Know
     if not (isinstance(value, (Computed, Unknown)) or is_got):
         return ""
     why = value.why if isinstance(value, Unknown) else "what it is made of is not known here"
-    if why == THROUGH_STARS:
+    if why == THROUGH_STARS or (isinstance(value, Unknown) and value.is_cut):
         return why
     module = value.module
     if stored := _stored(value.node, module, tracer):

@@ -85,6 +85,10 @@ def find(study: Study) -> tuple[list[Site], set[ast.AST]]:
         study.doubtful.update(s.receiver for s in doubted if s.receiver is not None)
     found = known_contexts.as_constructors(found, study)
     study.subclassed = any(map(forwarding_subclasses.is_subclass, found))
+    values = [s for s in found if s.construct == chosen_classes.VALUE and not s.doubt]
+    if values:
+        first = min(values, key=lambda s: (s.module.path, s.position))
+        study.handed_on = f"{first.module.path.name}:{first.position[0]}"
     for site in found:
         branch = _branch(site, study)
         if site.construct in {branches.FSDP1_ONLY, branches.OTHERS}:

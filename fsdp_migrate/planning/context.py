@@ -83,6 +83,7 @@ class Study(Answering):
     outdated: list[Site] = field(default_factory=list)  # that only older torch releases run
     going: dict[Outdated, bool] = field(default_factory=dict)  # which of it is removed
     subclassed: bool = False  # the project derives classes from FSDP1's
+    handed_on: str = ""  # where FSDP1's class is handed on as a value
     unwritten: list[Constructor] = field(default_factory=list)  # that fully_shard cannot say
     wrapping: Wrapping = field(default_factory=Wrapping)
     # Wrappers around what others have wrapped, which these are: they go (``second_wrappers.py``).
@@ -239,12 +240,14 @@ class Study(Answering):
     @property
     def no_models(self) -> str:
         """Why there is nothing to migrate, or an empty text."""
-        return "" if self.constructors else self.derived or wrapped_elsewhere.reason(self.project)
+        if self.constructors:
+            return ""
+        return self.derived or wrapped_elsewhere.reason(self.project, self.handed_on)
 
     @property
     def no_models_help(self) -> str:
         """What to do about that."""
-        return wrapped_elsewhere.next_step(self.project)
+        return wrapped_elsewhere.next_step(self.project, self.handed_on)
 
     @property
     def derived(self) -> str:

@@ -140,7 +140,9 @@ def _precision(plan: ShardPlan, lines: list[Code]) -> tuple[list[Code], list[Cod
         given = root_policy(plan, precision) if plan.is_bare else policy
         policy = code("{n}", n=plan.fresh("mp_policy" if precision.inline else "root_mp_policy"))
         lines.append(code("{n} = {p}", n=policy, p=given))
-        precision = Precision(policy, same=precision.same or plan.is_bare)
+        precision = Precision(
+            policy, same=precision.same or plan.is_bare, may_be_none=precision.may_be_none
+        )
         plan.precision = precision
     units = [code("mp_policy={p}", p=policy)]
     if precision.same:
@@ -260,14 +262,15 @@ def _walk(plan: ShardPlan, fully_shard: str, arguments: list[Code]) -> list[Code
     if plan.batch_norm:
         shared = [a for a in arguments if not a.preview().startswith("mp_policy=")]
         norm_policy, define = _batch_norm_policy(plan)
-        name, norms = plan.fresh("module"), plan.name(BATCH_NORM, "_BatchNorm")
+        name = plan.fresh("module")
+        norms, chosen = _norms(plan)
         test = code("isinstance({v}, {n})", v=name, n=norms)
         if plan.ignored is not None:
             test = code("{v} not in {i} and {t}", v=name, i=plan.ignored, t=test)
         given = join(", ", [code("{v}", v=name), code("mp_policy={p}", p=norm_policy), *shared])
         call = code("{f}({a})", f=fully_shard, a=given)
         loop = "for {v} in {m}.modules():\n    if {t}:\n        {c}"
-        lines = [define, code(loop, v=name, m=plan.model, t=test, c=call)]
+        lines = [define, *chosen, code(loop, v=name, m=plan.model, t=test, c=call)]
         either = plan.fresh("wrap_policy")
         looks, below = code("recurse"), code("False")
         if present(plan.precision).may_be_none:  # then FSDP1 asked the policy alone
@@ -339,7 +342,7 @@ def _loop_with_batch_norm(
     plan: ShardPlan, fully_shard: str, name: str, call: Code, shared: list[Code]
 ) -> list[Code]:
     """FSDP1 keeps every BatchNorm as a unit of its own in full precision."""
-    batch_norm = plan.name(BATCH_NORM, "_BatchNorm")
+    batch_norm, chosen = _norms(plan)
     norm_policy, define = _batch_norm_policy(plan)
     arguments = [code("{m}", m=name), code("mp_policy={p}", p=norm_policy), *shared]
     norm_call = code("{f}({args})", f=fully_shard, args=join(", ", arguments))
@@ -357,7 +360,22 @@ def _loop_with_batch_norm(
         template += "\n    elif {test}:\n        {call}"
         parts["test"] = _below_root(plan.targets, name, plan)
         parts["call"] = call
-    return [define, Code(template, parts)]
+    return [define, *chosen, Code(template, parts)]
+
+
+def _norms(plan: ShardPlan) -> tuple[str, list[Code]]:
+    """The classes that are units of their own, and the statement that names them.
+
+    FSDP1 had such units where it was given mixed precision alone.
+    """
+    batch_norm = plan.name(BATCH_NORM, "_BatchNorm")
+    precision = present(plan.precision)
+    if not precision.may_be_none:
+        return batch_norm, []
+    norms = plan.fresh("norms")
+    empty = code("{c}()", c=plan.name(FULLY_SHARD, "MixedPrecisionPolicy"))
+    statement = "{n} = {bn} if {p} != {e} else ()"
+    return norms, [code(statement, n=norms, bn=batch_norm, p=precision.policy, e=empty)]
 
 
 def _batch_norm_policy(plan: ShardPlan) -> tuple[str, Code]:

@@ -6,6 +6,9 @@ said what to write there, under both versions.
 
 from __future__ import annotations
 
+import re
+
+from fsdp_migrate.analysis.module import Module
 from fsdp_migrate.analysis.project import Project
 
 # What a program gives to the library that wraps its models, or asks it about them.
@@ -17,7 +20,7 @@ LIBRARIES = {
     "ACCELERATE_USE_FSDP": "accelerate",
     "fsdp_plugin": "accelerate",
 }
-# What runs the training, in files that speak of its library.
+# What runs the training, in files that import its library.
 RUNNERS = (
     ("Trainer", "transformers", "transformers"),
     ("SFTTrainer", "trl", "transformers"),
@@ -60,17 +63,27 @@ SAID = "{} wraps the models here, as its own settings say"
 BY_LIBRARY = tuple(map(SAID.format, INSTEAD))
 
 
-def reason(project: Project) -> str:
+def reason(project: Project, handed_on: str) -> str:
+    """Why no model is wrapped.
+
+    Args:
+        handed_on: where FSDP1's class is handed on as a value, or an empty text.
+    """
     library = library_of(project)
     if library:
         return SAID.format(library)
+    if handed_on:
+        return f"no model is wrapped by the name of FSDP1's class, which {handed_on} hands on"
     return "no model is wrapped with FSDP in the given paths"
 
 
-def next_step(project: Project) -> str:
+def next_step(project: Project, handed_on: str) -> str:
+    """What to do about that."""
     library = library_of(project)
     if library:
         return f"{INSTEAD[library]}: write that, and then version 2 in the settings of {library}"
+    if handed_on:
+        return "wrap by the name of the class, or give the path that wraps as well, and run again"
     return "give the path that wraps it as well"
 
 
@@ -80,6 +93,15 @@ def library_of(project: Project) -> str:
         if any(module.mentions(name) for module in project.modules):
             return library
     for name, root, library in RUNNERS:
-        if any(module.mentions(name) and module.mentions(root) for module in project.modules):
+        if any(_is_run(module, name, root) for module in project.modules):
             return library
     return ""
+
+
+def _is_run(module: Module, name: str, root: str) -> bool:
+    """Whether a file that imports the library speaks of its class, and of no ``OwnTrainer``."""
+    if not module.mentions(name) or not module.mentions(root):
+        return False
+    text = module.source.text
+    imported = re.search(rf'^[\s"]*(?:from|import)\s+{root}\b', text, re.MULTILINE)
+    return bool(imported and re.search(rf"\b{name}\b", text))

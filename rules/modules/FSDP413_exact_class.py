@@ -8,6 +8,7 @@ from fsdp_migrate.families.modules import (
     class_values,
     exact_classes,
     wrapper_names,
+    wrappers_counted,
 )
 from fsdp_migrate.families.modules.inside_wrappers import said_of_question
 from fsdp_migrate.families.wrapping import model_contents
@@ -31,6 +32,7 @@ RULE = Rule(
         "class handed on",
         "name of the wrapper's class",
         "part of a class name",
+        "text of a model",
     ),
     finders=(
         Finder(150, exact_classes.find_exact_class_tests),
@@ -41,6 +43,8 @@ RULE = Rule(
         Finder(174, exact_classes.find_parts_of_names),
         Finder(175, wrapper_names.find_wrapper_names),
         Finder(176, wrapper_names.find_names_of_units),
+        Finder(179, wrappers_counted.find_texts),
+        Finder(179, wrappers_counted.find_names_in_hooks),
     ),
 )
 
@@ -49,6 +53,10 @@ PREFIX = "FSDP"
 OTHER_NAME = (
     "this was the name of FSDP1's wrapper, now it is that of the model's own class behind FSDP: "
     "files and entries that are called by it have other names"
+)
+OTHER_TEXT = (
+    "the text of a sharded model has no wrappers any more, and FSDP before the names of sharded "
+    "classes: what is found by it, or compared with it, is another"
 )
 NO_WRAPPER = (
     "no class of an FSDP2 model has this name: a sharded module is called after its own class, "
@@ -78,6 +86,8 @@ def decide(site: Site, study: Study) -> Decision:
     if site.construct == exact_classes.OF_WRAPPER:
         message = "kept, with another name"
         return study.rewritten(site, RULE.code, message, models=concerned, review=OTHER_NAME)
+    if site.construct == wrappers_counted.TEXT:
+        return study.rewritten(site, RULE.code, "kept", models=concerned, review=OTHER_TEXT)
     if site.construct == exact_classes.DERIVED:
         message = "kept, with other classes"
         return study.rewritten(site, RULE.code, message, models=concerned, review=OWN_CLASS)

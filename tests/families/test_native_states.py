@@ -37,6 +37,14 @@ def of_holder(use: str) -> str:
 
 
 SAVED = '    torch.save(holder.state_dict(), "model.pt")\n'
+COPIED = '    state = holder.state_dict()\n    kept = {}\n    torch.save(kept, "model.pt")\n'
+FILLED = """\
+    kept = {{}}
+    for k, v in holder.state_dict().items():
+        {}
+    torch.save(kept, "model.pt")
+"""
+RETURNED = "    return holder.state_dict()\n\n\ndef run(net):\n    {}\n"
 BACK = "    state = holder.state_dict()\n    holder.load_state_dict(state)\n"
 
 
@@ -59,6 +67,29 @@ def test_a_state_beside_tables_of_the_projects_own_is_not_gathered() -> None:
             '    state = {"model": holder.state_dict()}\n    torch.save(state, "model.pt")\n',
             True,
         ),
+        (COPIED.format("{k: v for k, v in state.items() if 'net' in k}"), True),
+        (COPIED.format("{k: v.detach().cpu() for k, v in state.items()}"), True),
+        (COPIED.format("dict((k, v) for k, v in state.items())"), True),
+        (COPIED.format("{**state}"), True),
+        (COPIED.format("OrderedDict(state)"), True),
+        (COPIED.format("{'model': copy.deepcopy(state)}"), True),
+        (COPIED.format("list(state.values())"), True),
+        (COPIED.format("{k: v.shape for k, v in state.items()}"), False),
+        (COPIED.format("{k: v.numel() for k, v in state.items()}"), False),
+        (COPIED.format("{k: state[k] for k in state if 'net' in k}"), True),
+        (COPIED.format("[state[k].cpu() for k in NAMES]"), True),
+        (COPIED.format("list(state.keys())"), False),
+        (COPIED.format("sum(v.numel() for v in state.values())"), False),
+        (COPIED.format("len(state)"), False),
+        (FILLED.format("kept[k] = v"), True),
+        (FILLED.format("kept.update({k: v})"), True),
+        (FILLED.format("kept.setdefault(k, v)"), True),
+        (FILLED.format("print(v)"), False),
+        (FILLED.format("kept[k] = v.numel()"), False),
+        ("    save(holder.state_dict())\n\n\ndef save(given):\n    torch.save(given, 'm')\n", True),
+        ("    show(holder.state_dict())\n\n\ndef show(given):\n    print(given)\n", False),
+        (RETURNED.format('torch.save(main(net), "model.pt")'), True),
+        (RETURNED.format("print(main(net))"), False),
         ("    return holder.state_dict()\n", False),
         ('    state = holder.state_dict()\n    return state["table"]\n', False),
         ('    torch.save(len(holder.state_dict()), "n.pt")\n', False),

@@ -797,3 +797,31 @@ def test_params_that_may_be_flat_parameters_stay_in_doubt(asked: str) -> None:
     result, after = migrate({"example.py": source})
     assert CODE in {d.code for d in result.decisions}
     assert unmarked(after["example.py"]) == source
+
+
+STARS = "from torch.distributed.fsdp import *\nfrom torch.distributed.fsdp.wrap import *\n"
+
+
+@pytest.mark.parametrize("module", ["api", "fully_sharded_data_parallel", "wrap"])
+def test_a_star_takes_what_the_module_lists(module: str) -> None:
+    source = f"from torch.distributed.fsdp.{module} import *\nfrom helpers import *\n\n\n"
+    source += "def show(x):\n    return text_of(x), Conv1D, _or_policy\n"
+    helpers = "def text_of(x):\n    return str(x)\n"
+    result, after = migrate({"example.py": source, "helpers.py": helpers})
+    assert not [d for d in result.decisions if not is_import(d)]
+    assert after["example.py"].endswith(source.partition("\n\n\n")[2])
+
+
+def test_a_star_takes_the_policies() -> None:
+    source = f"{STARS}from functools import partial\n\n\ndef wrap_it(model, blocks):\n"
+    source += "    policy = partial(transformer_auto_wrap_policy, transformer_layer_cls=blocks)\n"
+    source += "    return FullyShardedDataParallel(model, auto_wrap_policy=policy)\n"
+    result, after = migrate({"example.py": source})
+    assert {d.outcome for d in result.decisions} == {Outcome.REWRITTEN}
+    assert "fully_shard(model)" in after["example.py"]
+
+
+def test_a_star_of_a_private_module_may_take_anything() -> None:
+    source = "from torch.distributed.fsdp._common_utils import *\n\nprint(clean_tensor_name('a'))\n"
+    result, _ = migrate({"example.py": source})
+    assert [d.outcome for d in result.decisions if not is_import(d)]

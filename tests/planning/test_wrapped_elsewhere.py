@@ -131,3 +131,65 @@ def test_a_policy_that_a_library_is_given(library: str) -> None:
     left = [d for d in result.decisions if d.code == "FSDP102"]
     assert left
     assert all("takes no function as a policy" in d.help for d in left)
+
+
+HANDED_ON = """\
+def needed():
+    from torch.distributed.fsdp import FullyShardedDataParallel, StateDictType
+
+    return FullyShardedDataParallel, StateDictType
+
+
+def wrapped(net):
+    sharded, _ = needed()
+    return sharded(net)
+
+
+def saved(model):
+    sharded, kind = needed()
+    with sharded.state_dict_type(model, kind.FULL_STATE_DICT):
+        return model.state_dict()
+"""
+OF_ITS_OWN = """\
+from transformers import AutoModelForCausalLM
+
+
+class OwnTrainer:
+    config: "TrainerConfig"
+"""
+
+
+def test_a_class_that_is_handed_on_is_named() -> None:
+    result, after = migrate({"needed.py": HANDED_ON, "trainer.py": OF_ITS_OWN})
+    left = [d for d in result.decisions if d.outcome is Outcome.LEFT]
+    hands = "no model is wrapped by the name of FSDP1's class, which needed.py:4 hands on"
+    assert any(d.message.startswith(hands) for d in left)
+    assert not any("wraps the models" in d.message for d in left)
+    assert unmarked(after["trainer.py"]) == OF_ITS_OWN
+
+
+@pytest.mark.parametrize(
+    ("other", "named"),
+    [
+        (OF_ITS_OWN, ""),
+        ('"""Trainer of transformers\' models."""\n', ""),
+        ("import transformers\n\ntrainer = transformers.Trainer(None)\n", "transformers"),
+        ("from transformers.trainer import Trainer\n\nTrainer(None)\n", "transformers"),
+        ("from trl import SFTTrainer\n\nSFTTrainer(None)\n", "transformers"),
+        (
+            "    from transformers import Trainer\n".join(("def run():\n", "    Trainer()\n")),
+            "transformers",
+        ),
+    ],
+    ids=["own", "words", "attribute", "module", "trl", "inside"],
+)
+@pytest.mark.parametrize("code", [SAVE, HANDED_ON], ids=["given", "handed on"])
+def test_what_runs_the_training_is_of_the_library(code: str, other: str, named: str) -> None:
+    result, _ = migrate({"save.py": code, "run.py": other})
+    said = [d.message for d in result.decisions if d.outcome is Outcome.LEFT]
+    assert any(m.startswith(f"{named} wraps the models") for m in said) == bool(named)
+
+
+def test_beside_a_model_that_is_wrapped_by_name_nothing_is_said_of_it() -> None:
+    result, _ = migrate({"needed.py": HANDED_ON, "own.py": f"{SAVE}\n\nmodel = FSDP(net)\n"})
+    assert not any("by the name of FSDP1's class" in d.message for d in result.decisions)

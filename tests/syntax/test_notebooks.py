@@ -137,6 +137,13 @@ def test_imports_stand_in_a_cell_that_has_run() -> None:
     assert cells[4] == "import wandb\nimport torch.nn.utils as nn_utils"
 
 
+def test_a_star_does_not_take_what_parts_cells() -> None:
+    stars = "from torch.distributed.fsdp import *\nfrom torch.distributed.fsdp.wrap import *"
+    wrap = "model = FullyShardedDataParallel(Net())"
+    cells = after(f"{stars}\nfrom parts import Net", "%time 1\nprint(unbound)", wrap)
+    assert cells[1:] == ["%time 1\nprint(unbound)", "model = fully_shard(Net())"]
+
+
 def test_an_import_that_a_later_cell_repeats_is_used() -> None:
     cells = after(f"import torch\n{IMPORT}", WRAP, "import torch\nmodel.clip_grad_norm_(1.0)")
     assert cells[2] == "import torch\ntorch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)"

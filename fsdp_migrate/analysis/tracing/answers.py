@@ -21,7 +21,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from fsdp_migrate.analysis.module import Module
-from fsdp_migrate.analysis.values import Class, Frame, Unknown, Value, Values
+from fsdp_migrate.analysis.values import TOO_LONG, Class, Frame, Unknown, Value, Values
 
 MAX_DEPTH = 300  # nested evaluations; each takes some ten Python frames
 MAX_STEPS = 20_000  # times that the questions of one circle are looked at again

@@ -11,7 +11,7 @@ from fsdp_migrate.analysis.tracing import configured
 from fsdp_migrate.analysis.tracing.answers import Answers
 from fsdp_migrate.analysis.tracing.attributes import Attributes
 from fsdp_migrate.analysis.tracing.class_hierarchy import ClassHierarchy
-from fsdp_migrate.analysis.tracing.computed_names import texts
+from fsdp_migrate.analysis.tracing.computed_names import ANY, texts
 from fsdp_migrate.analysis.tracing.evaluator import Evaluator
 from fsdp_migrate.analysis.tracing.functions import (
     CallSite,
@@ -30,6 +30,7 @@ from fsdp_migrate.analysis.values import (
     Partial,
     Unknown,
     Values,
+    cut_off,
 )
 from fsdp_migrate.syntax.expressions import last_name
 from fsdp_migrate.syntax.trees import DEFINITIONS, FUNCTIONS
@@ -195,10 +196,12 @@ class CallGraph:
         return found, self.answers.is_final(name)
 
     def _received_by(self, item: CallByText) -> tuple[set[Hashable], bool]:
-        """The classes, with their bases, of what ``getattr`` is asked of."""
+        """The classes, with their bases, of what ``getattr`` is asked of, as far as they are
+        known."""
         call, receiver, _, where = item
-        found: set[Hashable] = set()
-        for value in self.evaluate(receiver, where) if call not in self.tracer.outdated else ():
+        values = self.evaluate(receiver, where) if call not in self.tracer.outdated else frozenset()
+        found: set[Hashable] = {ANY} if cut_off(values) else set()
+        for value in values:
             cls = value.callee if isinstance(value, Made) else value
             if isinstance(cls, Class):
                 found |= {base.node for base in self.classes.lineage(cls)}
@@ -214,19 +217,22 @@ class CallGraph:
     ) -> Iterator[CallSite]:
         """``getattr(callback, name)(self)``, which runs the method of that name. What name that is
         may not be known: then it is any that nothing else runs."""
-        calls = self._calls_by_text.of("", {function.name})
+        calls = self._calls_by_text.of("", {function.name, ANY})
         if is_only:
-            of_objects = self._calls_of_objects.of("", {owner})
+            of_objects = self._calls_of_objects.of("", {owner, ANY})
             calls += [item for item in of_objects if not self._is_named(item)]
         for call, receiver, _, where in calls:
-            made = [v.callee for v in self.evaluate(receiver, where) if isinstance(v, Made)]
-            if any(isinstance(cls, Class) and self._runs(function, cls) for cls in made):
+            found = self.evaluate(receiver, where)
+            made = [v.callee for v in found if isinstance(v, Made)]
+            runs = any(isinstance(cls, Class) and self._runs(function, cls) for cls in made)
+            if runs or (cut_off(found) and self._is_alone(function)):
                 yield CallSite(call, where, bound=not is_static(function))
 
     def _is_named(self, item: CallByText) -> bool:
         """Whether something is known of the name that ``getattr`` is asked for."""
         _, _, name, where = item
-        return any(isinstance(v, Constant) for v in self.evaluate(name, where))
+        found = self.evaluate(name, where)
+        return any(isinstance(v, Constant) for v in found) and not cut_off(found)
 
     def _may_run(
         self,

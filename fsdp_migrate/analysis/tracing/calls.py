@@ -181,7 +181,9 @@ class Calls(Parameters):
             entered = self.tracer.entered(node.args[0], module, frame)
             if entered is not None:
                 return entered
-        if isinstance(callee, Unknown) and not isinstance(node.func, ast.Attribute):
+        if isinstance(callee, Unknown) and (
+            callee.is_cut or not isinstance(node.func, ast.Attribute)
+        ):
             return [Unknown(node, module, frame, callee.why)]
         if isinstance(callee, Unknown):
             method = node.func.attr if isinstance(node.func, ast.Attribute) else ""

@@ -14,11 +14,21 @@ from fsdp_migrate.analysis.tracing.collected import Entry
 from fsdp_migrate.analysis.tracing.evaluator import Evaluator
 from fsdp_migrate.analysis.tracing.project_index import ProjectIndex
 from fsdp_migrate.analysis.tracing.settled_index import SettledIndex
-from fsdp_migrate.analysis.values import Class, Constant, Frame, Made, Value, Values
+from fsdp_migrate.analysis.values import (
+    Class,
+    Constant,
+    Frame,
+    Made,
+    Unknown,
+    Value,
+    Values,
+    cut_off,
+)
 from fsdp_migrate.syntax.scopes import Kind
 
 SETTERS = frozenset({"setattr", "add_module", "register_module"})
 MOST = 16  # names that are followed one by one
+ANY = Unknown  # in the place of a text, or of a class: it may be any
 _Store = tuple[ast.expr, ast.expr, ast.expr, Module]  # an object, a name and what it is given
 
 
@@ -64,8 +74,11 @@ def names(
 
 
 def texts(values: Values) -> set[Hashable]:
-    """The texts among some values."""
-    return {v.value for v in values if isinstance(v, Constant) and isinstance(v.value, str)}
+    """The texts among some values, and ``ANY`` where the search for more was cut off."""
+    found: set[Hashable] = {
+        v.value for v in values if isinstance(v, Constant) and isinstance(v.value, str)
+    }
+    return found | {ANY} if cut_off(values) else found
 
 
 class ComputedNames:
@@ -102,23 +115,32 @@ class ComputedNames:
             self._told[name] = values, texts(values)
         return self._told[name][1], self.answers.is_final(name)
 
-    def _receivers(self, owner: ast.expr, module: Module) -> set[ast.AST]:
-        """The classes whose attribute is set, or that of whose instances."""
+    def _doubt(
+        self, owner: ast.expr, module: Module, members: Set[ast.AST]
+    ) -> list[Unknown] | None:
+        """Why it may not be an attribute of some classes, or of their instances, that is set; None
+        where it is none of theirs."""
         values = self.tracer.evaluate(owner, module)
         made = [v.callee if isinstance(v, Made) else v for v in values]
-        return {each.node for each in made if isinstance(each, Class)}
+        if any(isinstance(each, Class) and each.node in members for each in made):
+            return []
+        return cut_off(values) or None
 
     def of(self, attr: str, members: Set[ast.AST]) -> Iterator[Value]:
         """The values that an attribute of some classes is set to by its name.
 
         Few of many have one name, so that only of these it is asked whose attribute they set.
         """
-        for owner, _, value, module in self._by_text.of("", {attr}):
-            if not members.isdisjoint(self._receivers(owner, module)):
+        for owner, name, value, module in self._by_text.of("", {attr, ANY}):
+            doubt = self._doubt(owner, module, members)
+            if doubt is not None:
                 yield from self.tracer.evaluate(value, module)
+                yield from doubt or cut_off(self.tracer.evaluate(name, module))
         for owner, mapping, given, module in self._opened:
-            if members.isdisjoint(self._receivers(owner, module)):
+            doubt = self._doubt(owner, module, members)
+            if doubt is None:
                 continue
+            yield from doubt
             entry = self.entry(mapping, attr, module, None)
             if entry is not None and entry.values:
                 yield from self.tracer.evaluate(given, module) if given else entry.values

@@ -27,7 +27,6 @@ from fsdp_migrate.analysis.values import (
     Unknown,
     Value,
 )
-from fsdp_migrate.syntax.evaluated_text import may_set, setting_names
 from fsdp_migrate.syntax.scopes import Binding, Kind, Scope
 from fsdp_migrate.syntax.trees import FUNCTIONS, last_part
 
@@ -49,7 +48,6 @@ class Names:
         self.if_nothing = containers.answers.if_nothing
         self.sequences = sequences
         self._importing: set[tuple[Module, str]] = set()
-        self._setting: dict[Module, tuple[ast.Call, ...]] = {}
 
     def path(
         self, node: ast.Name | ast.Attribute | ast.Subscript, module: Module, frame: Frame | None
@@ -207,25 +205,26 @@ class Names:
         node = definition.node
         if node in self.tracer.outdated:
             return []
+        by_text = self._set_by_text(definition, scope, module, used)
         match definition.kind:
             case Kind.IMPORT:
                 binding = module.table.imported_by[node, definition.path]
-                return self._imported(binding.qualified, node, module, module)
+                found = self._imported(binding.qualified, node, module, module)
+                is_variable = self._are_of_variable(found, binding, module)
+                return [*found, *by_text] if is_variable else found
             case Kind.FUNCTION:
                 assert isinstance(node, FUNCTIONS)
-                return [Function(node, module, frame)]
+                return [Function(node, module, frame), *by_text]
             case Kind.CLASS:
                 assert isinstance(node, ast.ClassDef)
-                return [Class(node, module)]
+                return [Class(node, module), *by_text]
             case Kind.PARAMETER:
                 assert isinstance(node, ast.arg)
                 return self.tracer.parameter(node, scope, module, frame, used)
             case Kind.ASSIGN if definition.value is not None:
                 values = self.evaluate(definition.value, module, frame)
                 found = self._unpacked(values, definition, module, frame)
-                if scope is module.table.module and _is_setting(definition.value):
-                    found += self._set_by_text(definition, module, used)
-                return found
+                return [*found, *by_text]
             case Kind.ENTER if definition.value is not None:
                 entered = self.entered(definition.value, module, frame)
                 if entered is not None:
@@ -239,25 +238,26 @@ class Names:
         }.get(definition.kind, "its value is not written in the source")
         return [Unknown(definition.value or node, module, frame, why)]
 
+    def _are_of_variable(self, found: list[Value], binding: Binding, module: Module) -> bool:
+        """Whether what an import gives is the value of a variable of the project."""
+        if (
+            not module.setting_names
+            or self.tracer.project.resolve(binding.qualified, module) is None
+        ):
+            return False
+        return not any(isinstance(v, (Class, Function, ModuleValue)) for v in found)
+
     def _set_by_text(
-        self, definition: Definition, module: Module, used: ast.expr | None
+        self, definition: Definition, scope: Scope, module: Module, used: ast.expr | None
     ) -> Iterator[Value]:
-        """What a setting of a module may become by text that is executed, as nanoGPT's are."""
-        assert definition.value is not None
-        if module not in self._setting:
-            asked = module.mentions("exec", "globals")
-            self._setting[module] = tuple(setting_names(module.table)) if asked else ()
-        for call in self._setting[module]:
-            is_passed = module.table.scope_of(call) is module.table.module and (
-                call.lineno < definition.value.lineno
-                or (used is not None and used.lineno < call.lineno)
-            )
-            if is_passed or not may_set(definition.path, call):
-                continue
-            if executed_files.may_set(definition.path, call, module, self.tracer.project):
-                why = f"{ast.unparse(call.func)}() may give it another value"
-                yield Unknown(definition.value, module, why=why)
-                return
+        """What a name of a module may become by text that is executed, as nanoGPT's do."""
+        if scope is not module.table.module:
+            return
+        given, project = definition.value or definition.node, self.tracer.project
+        call = executed_files.setter(definition.path, given, module, project, used)
+        if call is not None:
+            why = f"{ast.unparse(call.func)}() may give it another value"
+            yield Unknown(given, module, why=why)
 
     def entered(self, manager: ast.expr, module: Module, frame: Frame | None) -> list[Value] | None:
         """What ``with manager as name`` binds: what ``nullcontext`` is given, a generator function
@@ -307,11 +307,6 @@ class Names:
                 following += part or self.if_nothing(Unknown(origin, module, frame, why))
             current = following
         return current
-
-
-def _is_setting(value: ast.expr) -> bool:
-    """Whether a value is a number, a text or a flag, as settings are."""
-    return isinstance(value.operand if isinstance(value, ast.UnaryOp) else value, ast.Constant)
 
 
 def _is_global_store(binding: Binding, module: Module) -> bool:

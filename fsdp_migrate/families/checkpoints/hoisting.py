@@ -84,28 +84,15 @@ def is_saved_by_first(site: Site, place: Place, study: Study) -> bool:
     """Whether rank 0 alone has the state, and only writes it to a file."""
     exits = not place.around
     first = any(is_first(part, site.module, study, exits=exits) for part in place.tests)
-    if not first or _is_saved(site.node, site.module, study):
+    if not first or is_written(site.node, site.module, study):
         return first
     name = _own_name(site)
     table = site.module.table
     uses = table.reads(name, table.scope_of(site.statement))
-    return bool(uses) and all(_is_saved(n, site.module, study) for n in uses)
+    return bool(uses) and all(is_written(n, site.module, study) for n in uses)
 
 
-def is_saved(site: Site, study: Study) -> bool:
-    """Whether a state, or a name that its statement gives it, is written to a file."""
-    if _is_saved(site.node, site.module, study):
-        return True
-    match site.statement:
-        case ast.Assign(targets=[ast.Name(id=name)], value=value):
-            table = site.module.table
-            uses = table.reads(name, table.scope_of(site.statement).lookup(name))
-            holds = value is site.node or isinstance(value, ast.Dict)
-            return holds and any(_is_saved(use, site.module, study) for use in uses)
-    return False
-
-
-def _is_saved(node: ast.AST, module: Module, study: Study) -> bool:
+def is_written(node: ast.AST, module: Module, study: Study) -> bool:
     """Whether a value is handed to ``torch.save``, alone or in a dictionary."""
     parent = module.table.parents[node]
     while isinstance(parent, (ast.Dict, ast.keyword)):
@@ -114,7 +101,7 @@ def _is_saved(node: ast.AST, module: Module, study: Study) -> bool:
         return False
     names = study.external(parent.func, module)
     if names == {"builtins.dict"}:
-        return _is_saved(parent, module, study)
+        return is_written(parent, module, study)
     return bool(names) and all(n in {"torch.save", "torch.serialization.save"} for n in names)
 
 

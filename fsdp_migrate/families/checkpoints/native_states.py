@@ -13,7 +13,7 @@ import ast
 from fsdp_migrate.analysis.module import Module
 from fsdp_migrate.analysis.tracing.functions import class_of_method
 from fsdp_migrate.analysis.values import Class, Made
-from fsdp_migrate.families.checkpoints import hoisting
+from fsdp_migrate.families.checkpoints import saved_states
 from fsdp_migrate.families.checkpoints.state_owners import sharded_inside
 from fsdp_migrate.fsdp1.references import enclosing_function
 from fsdp_migrate.fsdp1.site import Site
@@ -54,7 +54,7 @@ def decide(site: Site, code: str, models: frozenset[Constructor], study: Study) 
     if _asks_for_names(site):
         return study.kept_as_is(site, code, "kept, for its names", models=models)
     review = f"{reason}, and FSDP2's parts give DTensor in it, where FSDP1's gave whole tensors"
-    if not site.module.is_of_tests and hoisting.is_saved(site, study):
+    if not site.module.is_of_tests and saved_states.may_be_saved(site, study):
         problem = f"{review}: what is saved would be this rank's part of them"
         return study.left(site, code, problem, GATHER, models=models, quiet=True)
     return study.rewritten(

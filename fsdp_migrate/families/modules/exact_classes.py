@@ -98,7 +98,7 @@ def find_class_names(study: Study, module: Module) -> Iterator[Site]:
         around = module.table.parents[name]
         if name in parts:
             continue  # find_parts_of_names has it
-        compared = isinstance(around, ast.Compare) and not _is_looked_into(name, around)
+        compared = isinstance(around, ast.Compare) and not is_looked_into(name, around)
         if compared or _is_taken_off(name, module) or is_said(name, module):
             continue
         model = visited_modules.visited_model(subject, study, module, handed) or wrapper_of(
@@ -156,7 +156,7 @@ def find_class_bases(study: Study, module: Module) -> Iterator[Site]:
             yield Site(DERIVED, module, bases, bases, model)
 
 
-def _is_looked_into(name: ast.expr, around: ast.Compare) -> bool:
+def is_looked_into(name: ast.expr, around: ast.Compare) -> bool:
     """``"Net" in type(m).__name__``."""
     return around.comparators == [name] and isinstance(around.ops[0], (ast.In, ast.NotIn))
 

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 
 from fsdp_migrate.analysis.flow import access_path
 from fsdp_migrate.analysis.module import Module
-from fsdp_migrate.analysis.values import Class
+from fsdp_migrate.analysis.values import Class, cut_off
 from fsdp_migrate.families.modules import (
     exact_classes,
     own_classes_of_parts,
@@ -85,7 +85,8 @@ def decide_unit(site: Site, study: Study) -> Decision:
     if site.attribute.attr == "process_group":
         return process_groups.decide_group_of_units(site, models, study)
     proposal = study.proposal()
-    known = all(_is_in_sight(constructor, study) for constructor in models)
+    may_be_other = cut_off(study.values(site.subject, site.module))
+    known = not may_be_other and all(_is_in_sight(constructor, study) for constructor in models)
     if not known and access_path(site.subject) is None:
         reason = "an FSDP2 unit has no inner module, and this may be of another class that has one"
         return study.left(site, RULE, reason, "use the unit itself", models=models)

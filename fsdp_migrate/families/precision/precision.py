@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 
 from fsdp_migrate.analysis.module import Module
 from fsdp_migrate.analysis.values import Constant, External, Made, Value
-from fsdp_migrate.families.wrapping import strategies
+from fsdp_migrate.families.wrapping import strategies, vocabulary
 from fsdp_migrate.fsdp1 import api as fsdp1
 from fsdp_migrate.fsdp1.construct import Construct
 from fsdp_migrate.fsdp1.site import Site
@@ -83,8 +83,9 @@ def read_call(call: ast.Call, module: Module, study: Study) -> MixedPrecision:
     """Bind the fields of one call.
 
     Raises:
-        Unreadable: unpacked arguments, classes to ignore that differ from the default, or fields
-            that are set later, which FSDP2's policy forbids.
+        Unreadable: unpacked arguments, classes to ignore that differ from the default, fields
+            that are set later, which FSDP2's policy forbids, or a function out of sight that is
+            given the object.
     """
     result = MixedPrecision(call, module)
     for name, value in zip(FIELDS, call.args, strict=False):
@@ -101,7 +102,7 @@ def read_call(call: ast.Call, module: Module, study: Study) -> MixedPrecision:
         raise Unreadable("_module_classes_to_ignore has no counterpart in FSDP2")
     result.casts_units(study)
     result.casts_root(study)
-    if problem := _used_later(call, study):
+    if problem := _used_later(call, study) or vocabulary.given_away(call, module, study):
         raise Unreadable(problem)
     return result
 

@@ -1,4 +1,5 @@
-"""Members of FSDP1's enums that another library is given, by whatever way they get there.
+"""Members of FSDP1's enums, and its ``MixedPrecision`` objects, that another library is given, by
+whatever way they get there.
 
 A table of strategies, the default of a lookup in it, what a function returns, a field of the
 settings: what a call out of sight takes is FSDP1's, and so is all that may be that value, and what
@@ -19,12 +20,22 @@ from fsdp_migrate.fsdp1 import api as fsdp1
 from fsdp_migrate.planning.context import Study
 
 ENUMS = ("ShardingStrategy", "BackwardPrefetch")
-SPEAKS = re.compile(r"strateg|shard|prefetch", re.IGNORECASE)
+OBJECT = "MixedPrecision"
+SPEAKS = re.compile(r"strateg|shard|prefetch|precision|polic|(?:^|_)mp(?:_|$)", re.IGNORECASE)
+WORDS = ("strateg", "shard", "prefetch", "precision", "polic", "mp")
+# What is no member, nor such an object: a name, a number, a dtype, a flag.
+PARTS = frozenset(
+    {
+        *("name", "value", "param_dtype", "reduce_dtype", "buffer_dtype"),
+        *("keep_low_precision_grads", "cast_forward_inputs", "cast_root_forward_inputs"),
+    }
+)
 # Of Python's and torch's own functions none but FSDP1's takes a member.
 OWN = frozenset({*sys.stdlib_module_names, "torch", "click", "typer", "omegaconf", "hydra"})
 
 Handed = dict[ast.AST, str]
-"""The mentions of members, and the function out of sight that is given each."""
+"""The mentions of members and the calls that make objects, and the function out of sight that is
+given each."""
 
 
 def given_to(node: ast.AST, module: Module, study: Study) -> str:
@@ -55,10 +66,10 @@ def _is_type(node: ast.AST, holder: ast.AST, module: Module) -> bool:
 
 def _handed(study: Study) -> Handed:
     found: Handed = {}
-    if not study.project.mentions(*ENUMS):
+    if not study.project.mentions(*ENUMS, OBJECT):
         return found
     for module in study.project.modules:
-        if not module.mentions("strategy", "shard", "prefetch", "Strategy", "Shard", "Prefetch"):
+        if not module.mentions(*WORDS, *(word.capitalize() for word in WORDS)):
             continue
         for call in module.table.calls:
             given = dict(_speaking(call))
@@ -120,7 +131,9 @@ def _given_by(node: ast.AST, module: Module) -> Iterator[ast.AST]:
     yield node
     parts: Iterator[ast.AST] = ast.iter_child_nodes(node)
     match node:
-        case ast.Compare() | ast.Lambda() | ast.Attribute(attr="name" | "value"):
+        case ast.Compare() | ast.Lambda():
+            return
+        case ast.Attribute(attr=taken) if taken in PARTS:
             return
         case ast.IfExp():
             parts = iter((node.body, node.orelse))
@@ -169,6 +182,8 @@ def _entries(module: Module, study: Study) -> Iterator[ast.AST]:
 
 
 def _is_member(node: ast.AST, module: Module, study: Study) -> bool:
+    if isinstance(node, ast.Call):
+        return any(fsdp1.canonical(n) == OBJECT for n in study.external(node.func, module))
     if not isinstance(node, (ast.Name, ast.Attribute)):
         return False
     names = {fsdp1.canonical(name) or "" for name in study.external(node, module)}

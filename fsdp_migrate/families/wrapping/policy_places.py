@@ -66,7 +66,7 @@ def sole_assignment(
         return None
     if owner.is_function:
         return statement if table.reads(use_.id, owner) == [use_] else None
-    if study is None:
+    if study is None or module.source.excerpt is not None:  # a cell stays as it was divided
         return None
     uses = name_uses.uses_of(use_.id, owner, module, study.project)
     own = {use_, statement.targets[0]}

@@ -68,7 +68,7 @@ def refusal(constructor: Constructor, study: Study, given: Collection[str] = ())
             "fully_shard takes no scripted module: it needs hooks that TorchScript does not have",
             "shard the module itself, and compile it with torch.compile if need be",
         )
-    if made & DEFERRED:
+    if made and made <= DEFERRED:
         return Refusal(
             "FSDP2 does not know torchdistX's deferred initialisation",
             'build the model under torch.device("meta")',
@@ -123,7 +123,20 @@ def refusal_in_any_form(constructor: Constructor, study: Study) -> Refusal | Non
 def doubt(constructor: Constructor, study: Study) -> str:
     """What has to be judged of a module that is wrapped all the same."""
     found = doubt_of_container(constructor, study), second_wrappers.doubt(constructor, study)
-    return "; ".join(filter(None, found))
+    return "; ".join(filter(None, (*found, _doubt_of_deferred(constructor, study))))
+
+
+def _doubt_of_deferred(constructor: Constructor, study: Study) -> str:
+    """What has to be judged where one of several ways to the model puts its initialisation off."""
+    found = _made(constructor, study)
+    where = {v.module.display for v in found if isinstance(v, Made) and v.made_by in DEFERRED}
+    return (
+        f"torchdistX may put the initialisation of this model off ({', '.join(sorted(where))}), "
+        "which FSDP1 made up for and fully_shard does not: build it under "
+        'torch.device("meta") there, or leave torchdistX out, which knows no torch of FSDP2\'s'
+        if where
+        else ""
+    )
 
 
 def doubt_of_container(constructor: Constructor, study: Study) -> str:

@@ -128,8 +128,20 @@ def _plain_imports(node: ast.expr, name: str, site: Site, study: Study) -> list[
 
 def given_to_stranger(site: Site, study: Study) -> str:
     """That an outside callable receives the value, or an empty text."""
-    stranger = _stranger(site.reference, site.module, study, FOLLOWED)
-    stranger = stranger or handed_names.given_to(site.reference, site.module, study)
+    return passed_to_stranger(site.reference, site.module, study)
+
+
+def given_away(made: ast.Call, module: Module, study: Study) -> str:
+    """That an object is given to what is out of sight, for which it stays FSDP1's. Accelerate's
+    plugin is migrated with it."""
+    problem = passed_to_stranger(made, module, study)
+    return "" if PLUGIN in problem else problem
+
+
+def passed_to_stranger(node: ast.AST, module: Module, study: Study) -> str:
+    """As :func:`given_to_stranger`, for what is mentioned or made at a place."""
+    stranger = _stranger(node, module, study, FOLLOWED)
+    stranger = stranger or handed_names.given_to(node, module, study)
     return f"it is passed to {stranger}, which is outside the given paths" if stranger else ""
 
 
@@ -141,8 +153,10 @@ def _stranger(value: ast.AST, module: Module, study: Study, depth: int) -> str:
                 owner = table.scope_of(parent).lookup(name)
                 uses = (_stranger(n, module, study, depth - 1) for n in table.reads(name, owner))
                 return next(filter(None, uses), "")
-            case ast.stmt() | ast.Compare() | ast.Attribute(attr="name" | "value"):
-                return ""  # what comes of a comparison is no such value, nor is a name
+            case ast.stmt() | ast.Compare():
+                return ""  # what comes of a comparison is no such value
+            case ast.Attribute(attr=part) if part in handed_names.PARTS:
+                return ""
             case ast.IfExp() if child is parent.test:
                 return ""
         if parent in study.constructors or parent in study.claims.kept:
