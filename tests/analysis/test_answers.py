@@ -149,6 +149,34 @@ def test_what_is_cut_off_is_never_kept_as_the_whole(
         assert known == whole[number] or len(known) < len(values)
 
 
+@settings(max_examples=150, deadline=None)
+@given(
+    SYSTEMS,
+    strategies.permutations(range(8)),
+    strategies.integers(0, 3),
+    strategies.integers(1, 12),
+)
+def test_what_is_kept_of_searches_in_vain_is_in_doubt(
+    rules: dict[int, Rule], order: list[int], depth: int, looks: int
+) -> None:
+    """After many looks for nothing, what was found so far is kept, and says that it may be more."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(answers, "MAX_DEPTH", depth)
+        patch.setattr(answers, "MAX_IN_VAIN", looks)
+        patch.setattr(answers, "AT_LEAST", 1)
+        system = System(rules)
+        found = {n: system.ask(n) for n in order}
+        looked = dict(system.looked)
+        again = {n: system.ask(n) for n in reversed(order)}
+    assert again == found
+    assert system.looked == looked
+    whole = least(rules)
+    for number, values in found.items():
+        known = {value for value in values if isinstance(value, int)}
+        assert known <= whole[number]
+        assert known == whole[number] or len(known) < len(values)
+
+
 def test_too_many_questions_end_in_an_unknown_value(monkeypatch: Any) -> None:
     monkeypatch.setattr(answers, "MAX_STEPS", 4)
     system = System({n: ({n}, {(n + 1) % 8}, set()) for n in range(8)})

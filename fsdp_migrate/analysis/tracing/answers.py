@@ -27,7 +27,7 @@ MAX_DEPTH = 300  # nested evaluations; each takes some ten Python frames
 MAX_STEPS = 20_000  # times that the questions of one circle are looked at again
 MAX_ROUNDS = 10  # of a question; after so many what was found once stays
 LAST_ROUND = 60  # of one for which there is something new each time
-MAX_IN_VAIN = 100_000  # looks, in all, for answers that are cut off and so not kept
+MAX_IN_VAIN = 200_000  # looks, in all, for answers that are cut off and so not kept
 AT_LEAST = 2_000  # of these, for each question that is asked from outside
 RECURSION_LIMIT = 13 * MAX_DEPTH + 1000
 # What an expression stands for in a frame; what instances of a class have as an attribute;
@@ -39,7 +39,6 @@ Question = (
     | tuple[str, ast.AST]
 )
 NOTHING: Values = frozenset()
-TOO_LONG = "the data flow is too long to follow"
 _CUT = -1  # in the place of a depth: the search was cut off, and the answer is not kept
 _NONE = MAX_DEPTH + 2  # in the place of a depth: no open question
 

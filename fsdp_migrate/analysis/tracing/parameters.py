@@ -6,7 +6,6 @@ import ast
 
 from fsdp_migrate.analysis.module import Module
 from fsdp_migrate.analysis.tracing import collected
-from fsdp_migrate.analysis.tracing.answers import TOO_LONG
 from fsdp_migrate.analysis.tracing.branches_taken import BranchesTaken
 from fsdp_migrate.analysis.tracing.call_graph import CallGraph
 from fsdp_migrate.analysis.tracing.collected import Entry
@@ -24,6 +23,7 @@ from fsdp_migrate.analysis.tracing.functions import (
 from fsdp_migrate.analysis.tracing.registries import Registries
 from fsdp_migrate.analysis.tracing.sequences import THROUGH_STARS, Missing
 from fsdp_migrate.analysis.values import (
+    TOO_LONG,
     UNCALLED,
     Class,
     Frame,
