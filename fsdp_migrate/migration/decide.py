@@ -184,10 +184,9 @@ def _decide(study: Study) -> list[Decision]:
 
 
 def _is_written_again(site: Site, written: AbstractSet[ast.AST]) -> bool:
-    """Whether an argument that is written down again has a name of FSDP1's class in it that no rule
-    of arguments knows: ``device_id=FSDP.device``."""
-    around = (site.node, *site.module.table.ancestors(site.node))
-    return site.construct.owner == fsdp1.FSDP and not written.isdisjoint(around)
+    """Whether an argument that is written down again has a name of FSDP1's in it that no rule of
+    arguments knows: ``device_id=FSDP.device``, ``process_group=ShardingStrategy.FULL_SHARD``."""
+    return not written.isdisjoint((site.node, *site.module.table.ancestors(site.node)))
 
 
 def _places(sites: Sequence[Site]) -> list[str]:

@@ -27,6 +27,7 @@ def test_a_seed_makes_always_the_same() -> None:
 
 
 BESIDE = """\
+from torch.distributed import fsdp
 from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
 
 
@@ -101,6 +102,24 @@ from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
         "            return FSDP(net)\n        return 1\n"
         "    elif isinstance(model, FSDPModule):\n        return 2\n    return 0\n\n\n"
         "def build(net):\n    model = FSDP(net)\n    version(model)\n    return model\n",
+        # A dictionary to which a branch adds what none of the calls gets.
+        "def build(model, args, other):\n    params = dict(device_id=torch.cuda.current_device())\n"
+        "    if args.wrap:\n        model = FSDP(model, **params)\n    else:\n"
+        "        params['device_id'] = 0\n        model = FSDP(model, other)\n    return model\n",
+        # A name of FSDP1's in an argument that both classes of a choice get.
+        "def build(net, flag):\n"
+        "    return (DDP if flag else FSDP)(net.cuda(), process_group=FSDP.group)\n",
+        # Settings of FSDP1's in arguments that they are none of.
+        "def shard(model, args):\n    return FSDP(\n        model,\n        fsdp.ShardingStrategy."
+        "SHARD_GRAD_OP if args.flag else fsdp.ShardingStrategy.FULL_SHARD,\n    )\n",
+        "def shard(model):\n    model = FSDP(\n        model, auto_wrap_policy="
+        "fsdp.wrap.ModuleWrapPolicy({fsdp.ShardedOptimStateDictConfig})\n    )\n    return model\n",
+        # What is said of a part of a statement that goes, and that its neighbour has now.
+        "def load(net, optimizer, kind, settings, states):\n    model = FSDP(net)\n"
+        "    with FSDP.state_dict_type(model, fsdp.StateDictType.FULL_STATE_DICT):\n"
+        "        model.load_state_dict(states['model'])\n"
+        "        state = FSDP.optim_state_dict_to_load(model, optimizer, states[FSDP])\n"
+        "    optimizer.load_state_dict(state)\n",
         # Functions that ask for a name in front of what binds it, and stop there.
         "def build(net, wide):\n    if torch.__version__ < '1.13':\n        model = FSDP(net)\n"
         "    elif wide:\n        return model.state_dict()\n        model = FSDP(net)\n"
@@ -112,11 +131,42 @@ from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
         *("a handle", "an enum", "two in a row", "support", "no constructor", "one of two left"),
         *("names beside it", "deleted", "an absent member", "lent", "taken", "a plugin"),
         *("a choice of one", "held by another", "made in its branch"),
+        *("an entry of no call", "an argument of both", "a strategy as a group"),
+        *("a setting as a class", "what its neighbour has"),
         *("asked for in its branch", "asked for first"),
     ],
 )
 def test_what_it_found(text: str) -> None:
     assert not list(judging.faults(f"import functools\n\nimport torch\n{BESIDE}{text}"))
+
+
+def test_names_that_nothing_binds_are_torchs() -> None:
+    """What is written imports ``torch``, and a next run would know what the others are."""
+    text = (
+        "def free(net):\n    model = FSDP(net)\n    for m in FSDP.fsdp_modules(model):\n"
+        "        if m._has_params:\n"
+        "            torch.distributed.fsdp._runtime_utils._reshard(m, m._handle, True)\n\n\n"
+        "def resume(net, optimizer, saved):\n    model = FSDP(net)\n"
+        "    state = FSDP.scatter_full_optim_state_dict(saved, model)\n"
+        "    optimizer.load_state_dict(state)\n"
+    )
+    assert not list(judging.faults(f"{BESIDE}{text}"))
+
+
+def test_names_of_parameters_beside_a_setting_of_a_library() -> None:
+    text = (
+        "import lightning as L\nimport torch\n\n\nclass Net(L.LightningModule):\n"
+        "    def __init__(self):\n        super().__init__()\n"
+        "        self.linear = torch.nn.Linear(4, 4)\n\n"
+        "    def training_step(self, batch, index):\n        return self.linear(batch).sum()\n\n"
+        "    def configure_optimizers(self):\n"
+        "        return torch.optim.SGD(self.parameters(), lr=0.1)\n\n\n"
+        "def read(path):\n    return {n.replace('_fsdp_wrapped_module.', ''): v"
+        " for n, v in torch.load(path).items()}\n\n\n"
+        "trainer = L.Trainer(accelerator='gpu', num_nodes=2, strategy='fsdp')\n"
+        "trainer.fit(Net(), loader)\n"
+    )
+    assert not list(judging.faults(text))
 
 
 @pytest.mark.parametrize(
