@@ -88,6 +88,8 @@ def names(before: Mapping[str, str], after: Mapping[str, str]) -> Iterator[tuple
             continue  # the linter takes a text for a type, as it does not know what it is given to
         if code == "F811" and imported[_quoted(message)] > 1:
             continue  # the second import stands where it stood
+        if code == "F811" and _is_idle(_quoted(message), old):
+            continue  # the linter did not see that nothing asked for it before
         if code == "F401" and _has_reason(_quoted(message), shared, new):
             continue
         if code == "F841" and _quoted(message) in told:
@@ -127,6 +129,19 @@ def _is_local(name: str, text: str) -> bool:
         if name in table.get_identifiers() and table.lookup(name).is_referenced():
             found.append(table.get_type() == "function" and table.lookup(name).is_local())
     return bool(found) and all(found)
+
+
+def _is_idle(name: str, text: str) -> bool:
+    """Whether nothing asks for a name of a module: functions that do bind it themselves."""
+    tables = [symtable.symtable(text, "program.py", "exec")]
+    top = tables[0]
+    for table in tables:
+        tables += table.get_children()
+        if name in table.get_identifiers():
+            symbol = table.lookup(name)
+            if symbol.is_referenced() and (table is top or symbol.is_global()):
+                return False
+    return True
 
 
 def _is_asked_first(name: str, text: str) -> bool:

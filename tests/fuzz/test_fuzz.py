@@ -169,9 +169,52 @@ def test_names_of_parameters_beside_a_setting_of_a_library() -> None:
     assert not list(judging.faults(text))
 
 
+CALLED_IN_FRONT = """\
+import lightning as L
+if __name__ == '__main__':
+    main()
+import torch
+from lightning.pytorch.strategies import FSDPStrategy
+from torch.distributed.fsdp.wrap import ModuleWrapPolicy
+from layers import Block
+
+
+class Net(L.LightningModule):
+    def training_step(self, batch, index):
+        return self.layers(batch).sum()
+
+    def configure_optimizers(self):
+        return torch.optim.SGD(self.parameters(), lr=0.1)
+
+
+def main(loader):
+    strategy = FSDPStrategy(auto_wrap_policy=ModuleWrapPolicy({Block}))
+    trainer = L.Trainer(accelerator="gpu", devices=8, strategy=strategy)
+    trainer.fit(Net(), loader)
+"""
+
+
+def test_a_call_in_front_of_its_function_asks_for_no_import() -> None:
+    assert not list(judging.faults(CALLED_IN_FRONT))
+
+
+def test_an_import_that_a_function_hides_was_unused_before() -> None:
+    before = (
+        "import torch\n\n\ndef f(a):\n    with a:\n        torch = a\n    print(torch)\n"
+    )
+    after = "import torch\n\n\ndef f(a):\n    torch = a\n    print(torch)\n"
+    assert not list(judging.names({"program.py": before}, {"program.py": after}))
+
+
 @pytest.mark.parametrize(
     ("before", "after", "kind"),
     [
+        (  # which the function below asked for
+            "import torch\n\n\ndef g():\n    return torch\n\n\n"
+            "def f(a):\n    torch = a\n    print(torch)\n",
+            "import torch\n\n\ndef f(a):\n    torch = a\n    print(torch)\n",
+            judging.UNUSED,
+        ),
         ("x = 1\n\n\ndef f():\n    print(x)\n", "def f():\n    print(x)\n", judging.UNBOUND),
         (
             "def f(a):\n    x = a\n    print(x)\n",
@@ -182,4 +225,4 @@ def test_names_of_parameters_beside_a_setting_of_a_library() -> None:
 )
 def test_the_judge_still_sees(before: str, after: str, kind: str) -> None:
     said = list(judging.names({"program.py": before}, {"program.py": after}))
-    assert [each for each, _ in said] == [kind]
+    assert {each for each, _ in said} == {kind}
