@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import itertools
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from fsdp_migrate.analysis.module import Module
@@ -32,7 +32,6 @@ from fsdp_migrate.planning.edits import (
     Unwrap,
     new_code,
 )
-from fsdp_migrate.syntax.kinds import of_kind
 from fsdp_migrate.syntax.trees import block_of
 
 
@@ -99,11 +98,8 @@ def plan_edits(module: Module, edits: Sequence[Edit]) -> EditPlan:
     """
     plan = EditPlan()
     marked: list[tuple[ast.stmt, Mark]] = []
-    taken: dict[ast.AST, ast.AST | None] = {}  # old nodes, by what of the file mentions them now
     for edit in edits:
-        mentioned = [node for code in new_code(edit) for node in code.old_nodes()]
-        plan.references.update(mentioned)
-        taken |= dict.fromkeys(mentioned, getattr(edit, "node", getattr(edit, "call", None)))
+        plan.references.update(node for code in new_code(edit) for node in code.old_nodes())
         match edit:
             case ReplaceExpression():
                 if edit.node in plan.expressions:
@@ -147,18 +143,19 @@ def plan_edits(module: Module, edits: Sequence[Edit]) -> EditPlan:
     said: set[tuple[ast.AST | None, str]] = {(place, mark.comment) for place, mark in marked}
     for place, mark in marked:
         if (_preceding(module, place), mark.comment) not in said:
-            where = _taking(module, mark, plan, taken) if _is_gone(place, plan) else place
+            where = _taking(module, mark, plan, edits) if _is_gone(place, plan) else place
             plan.statements[_staying(module, where or place, plan)].marks.append(mark)
     return plan
 
 
-def _taking(
-    module: Module, mark: Mark, plan: EditPlan, taken: Mapping[ast.AST, ast.AST | None]
-) -> ast.stmt | None:
+def _taking(module: Module, mark: Mark, plan: EditPlan, edits: Sequence[Edit]) -> ast.stmt | None:
     """The statement whose new code has what a mark is about, where its own statement goes."""
-    for node in (mark.node, *module.table.ancestors(mark.node)):
-        if taken.get(node) is not None:
-            where = _own_line(module, of_kind(taken[node], ast.AST))
+    around = {mark.node, *module.table.ancestors(mark.node)}
+    for edit in edits:
+        if isinstance(edit, ReplaceExpression | ReplaceStatement | Insert) and any(
+            not around.isdisjoint(code.old_nodes()) for code in new_code(edit)
+        ):
+            where = _own_line(module, edit.node)
             return None if _is_gone(where, plan) else where
     return None
 

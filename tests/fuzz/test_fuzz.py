@@ -199,9 +199,7 @@ def test_a_call_in_front_of_its_function_asks_for_no_import() -> None:
 
 
 def test_an_import_that_a_function_hides_was_unused_before() -> None:
-    before = (
-        "import torch\n\n\ndef f(a):\n    with a:\n        torch = a\n    print(torch)\n"
-    )
+    before = "import torch\n\n\ndef f(a):\n    with a:\n        torch = a\n    print(torch)\n"
     after = "import torch\n\n\ndef f(a):\n    torch = a\n    print(torch)\n"
     assert not list(judging.names({"program.py": before}, {"program.py": after}))
 
