@@ -175,8 +175,8 @@ def _staying(module: Module, statement: ast.stmt, plan: EditPlan) -> ast.stmt:
     in its block, else one in front of it, else the one that has the block."""
     parents = [statement, *module.table.ancestors(statement)]
     gone = [s for s in parents if isinstance(s, ast.stmt) and _is_gone(s, plan)]
-    if not gone:
-        return statement
+    if not gone or (gone == [statement] and plan.statements[statement].replacement is None):
+        return statement  # a condition stays, and is the place of what is about itself
     holder = module.table.parents[gone[-1]]
     block = block_of(holder, gone[-1])
     place = block.index(gone[-1])

@@ -145,13 +145,18 @@ def _is_idle(name: str, text: str) -> bool:
 
 
 def _is_asked_first(name: str, text: str) -> bool:
-    """Whether a function asks for a name in front of what binds it there, and nowhere else."""
+    """Whether a function asks for a name in front of what binds it there, and nowhere else. What a
+    statement binds a name to is in front of it."""
     for function in ast.walk(ast.parse(text)):
         if isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef):
             found = [n for n in ast.walk(function) if isinstance(n, ast.Name) and n.id == name]
+            bound = {n: n.lineno for n in found if isinstance(n.ctx, ast.Store)}
+            for statement in ast.walk(function):
+                if isinstance(statement, ast.Assign):
+                    ends = dict.fromkeys(statement.targets, (statement.end_lineno or 0) + 1)
+                    bound |= {n: ends[n] for n in bound.keys() & ends.keys()}
             reads = [n.lineno for n in found if isinstance(n.ctx, ast.Load)]
-            bound = [n.lineno for n in found if isinstance(n.ctx, ast.Store)]
-            if reads and bound and max(reads) < min(bound):
+            if reads and bound and max(reads) < min(bound.values()):
                 return True
     return False
 

@@ -120,20 +120,37 @@ from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
         "        model.load_state_dict(states['model'])\n"
         "        state = FSDP.optim_state_dict_to_load(model, optimizer, states[FSDP])\n"
         "    optimizer.load_state_dict(state)\n",
+        # A name of an argument that gets another value, whose uses go.
+        "def mean(net, model):\n    model = FSDP(net)\n"
+        "    torch.distributed.all_reduce(loss, group=model.process_group)\n",
+        "def save(net, path, policy=None):\n    model = FSDP(net)\n    if path:\n"
+        "        policy = fsdp.FullStateDictConfig(offload_to_cpu=True)\n"
+        "    with FSDP.state_dict_type(model, fsdp.StateDictType.FULL_STATE_DICT, policy):\n"
+        "        print(path)\n",
+        "from torch.distributed.fsdp import FullStateDictConfig, StateDictType\n\n\n"
+        "def save(net, policy=None):\n    model = FSDP(net)\n    if not FSDP:\n"
+        "        policy = FullStateDictConfig(offload_to_cpu=True)\n"
+        "    with FSDP.state_dict_type(model, StateDictType.FULL_STATE_DICT, policy):\n"
+        "        state = save()\n    return state\n",
         # Functions that ask for a name in front of what binds it, and stop there.
         "def build(net, wide):\n    if torch.__version__ < '1.13':\n        model = FSDP(net)\n"
         "    elif wide:\n        return model.state_dict()\n        model = FSDP(net)\n"
         "    else:\n        model = FSDP(net.half())\n    return model\n",
         "def mean(net, loss):\n    print(model)\n    model = FSDP(net)\n"
         "    torch.distributed.all_reduce(loss, group=model.process_group)\n    return loss\n",
+        "def resume(net, saved):\n    state = load(state)\n    model = FSDP(net)\n"
+        "    optimizer = torch.optim.SGD(model.parameters())\n"
+        "    state = FSDP.scatter_full_optim_state_dict(saved, model)\n"
+        "    optimizer.load_state_dict(state)\n",
     ],
     ids=[
         *("a handle", "an enum", "two in a row", "support", "no constructor", "one of two left"),
         *("names beside it", "deleted", "an absent member", "lent", "taken", "a plugin"),
         *("a choice of one", "held by another", "made in its branch"),
         *("an entry of no call", "an argument of both", "a strategy as a group"),
-        *("a setting as a class", "what its neighbour has"),
-        *("asked for in its branch", "asked for first"),
+        *("a setting as a class", "what its neighbour has", "an argument"),
+        *("an argument under a condition", "under a test for FSDP1"),
+        *("asked for in its branch", "asked for first", "asked for by its own value"),
     ],
 )
 def test_what_it_found(text: str) -> None:
