@@ -143,8 +143,8 @@ def plan_edits(module: Module, edits: Sequence[Edit]) -> EditPlan:
     said: set[tuple[ast.AST | None, str]] = {(place, mark.comment) for place, mark in marked}
     for place, mark in marked:
         if (_preceding(module, place), mark.comment) not in said:
-            where = _taking(module, mark, plan, edits) if _is_gone(place, plan) else place
-            plan.statements[_staying(module, where or place, plan)].marks.append(mark)
+            taking = _taking(module, mark, plan, edits) if _is_gone(place, plan) else None
+            plan.statements[_staying(module, taking or place, plan)].marks.append(mark)
     return plan
 
 
