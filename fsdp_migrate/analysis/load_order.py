@@ -117,7 +117,8 @@ class Loading:
                     continue
                 user = self._outermost(name)
                 if not isinstance(user, Definition):
-                    found.add(self.table.statement(name))
+                    if not is_in_front(name, self.table):
+                        found.add(self.table.statement(name))
                 elif user not in seen:
                     seen.add(user)
                     stack.append(user)
@@ -146,6 +147,17 @@ class Loading:
             if isinstance(around, ast.ClassDef):
                 found = around
         return found
+
+
+def is_in_front(name: ast.Name, table: NameTable) -> bool:
+    """Whether a module asks for a name in front of the one statement that binds it: it finds
+    nothing, and stops there."""
+    bound = table.module.bindings.get(name.id, ())
+    if len(bound) != 1 or table.scope_of(name).function() is not None:
+        return False
+    statement = table.statement(bound[0].node)
+    in_order = isinstance(table.parents[statement], ast.Module)
+    return in_order and position(name) < position(statement)
 
 
 def _may_be_called_as_made(definition: Definition) -> bool:

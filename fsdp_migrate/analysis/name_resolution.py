@@ -303,10 +303,12 @@ class NameResolution:
             found.update(f"{name}{rest}" for name in names)
         if not found and head.id == TORCH and any(map(_is_handed_on, reaching)):
             found.add(f"{TORCH}{rest}")
-        if found or not module.table.stars:
+        if found:
             return frozenset(found)
         if module.table.scope_of(head).lookup(head.id) is not None:
             return frozenset()
+        if not module.table.stars:  # nothing binds it: an excerpt, whose imports are elsewhere
+            return frozenset({f"{TORCH}{rest}"} if head.id == TORCH else ())
         suffix = f"{head.id}{rest}"
         stars: set[str] = set()
         for _, star in module.table.stars:

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 from fsdp_migrate.analysis import reaching_bindings
 from fsdp_migrate.analysis.module import Module
+from fsdp_migrate.analysis.name_resolution import TORCH
 from fsdp_migrate.analysis.project import Project
 from fsdp_migrate.fsdp1 import api as fsdp1
 from fsdp_migrate.fsdp1 import unwrapping
@@ -72,6 +73,8 @@ def _possible_names(project: Project, module: Module) -> frozenset[str]:
     found |= _aliases(project, module)
     if module.table.stars:
         found.add("*")
+    if module.mentions(TORCH):
+        found.add(TORCH)  # which an excerpt may have from elsewhere
     return frozenset(found)
 
 

@@ -8,8 +8,7 @@ save wrongly on a migrated model, the whole migration is held back.
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator, Sequence
-from collections.abc import Set as AbstractSet
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from fsdp_migrate.discovery import progress
@@ -31,7 +30,7 @@ from fsdp_migrate.migration.asking import ask
 from fsdp_migrate.migration.holding import heeded, hold_back
 from fsdp_migrate.planning import string_references, support_file, support_library
 from fsdp_migrate.planning.context import Study
-from fsdp_migrate.planning.edits import carried
+from fsdp_migrate.planning.edits import ReplaceExpression, carried
 from fsdp_migrate.planning.forms import AT_EACH_CALL, WRITTEN_OUT
 from fsdp_migrate.planning.model import Decision
 from fsdp_migrate.planning.outcome import Outcome
@@ -164,7 +163,9 @@ def _decide(study: Study) -> list[Decision]:
         and not (at_run_time and s.construct in POLICY_TYPES)
     ]
     later.sort(key=_rank)
-    written = carried(e for d in decisions if d.outcome is not Outcome.LEFT for e in d.edits)
+    edits = [e for d in decisions if d.outcome is not Outcome.LEFT for e in d.edits]
+    written = dict.fromkeys(carried(edits), True)
+    written |= {e.node: False for e in edits if isinstance(e, ReplaceExpression)}
     for site in progress.through("deciding", later, _places(later)):
         if not constructors.is_inside(site, study) or _is_written_again(site, written):
             decisions.append(ask(site, study))
@@ -183,11 +184,15 @@ def _decide(study: Study) -> list[Decision]:
     return sorted(going_along.settle(decisions, study), key=order)
 
 
-def _is_written_again(site: Site, written: AbstractSet[ast.AST]) -> bool:
-    """Whether an argument that is written down again has a name of FSDP1's class in it that no rule
-    of arguments knows: ``device_id=FSDP.device``."""
+def _is_written_again(site: Site, written: Mapping[ast.AST, bool]) -> bool:
+    """Whether an argument that is written down again has a name of FSDP1's in it that no rule of
+    arguments knows: ``device_id=FSDP.device``, ``process_group=ShardingStrategy.FULL_SHARD``.
+
+    Args:
+        written: what is written down again, and False for what has something else in its place.
+    """
     around = (site.node, *site.module.table.ancestors(site.node))
-    return site.construct.owner == fsdp1.FSDP and not written.isdisjoint(around)
+    return next((written[node] for node in around if node in written), False)
 
 
 def _places(sites: Sequence[Site]) -> list[str]:

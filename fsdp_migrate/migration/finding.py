@@ -65,9 +65,6 @@ def find(study: Study) -> tuple[list[Site], set[ast.AST]]:
                     has_fsdp=module in referring,
                     makes_models=bool(study.constructors),
                 )
-            if uses_fsdp1:
-                found += spelled_names.strings(module)
-                found += string_references.in_bytes(module)
             found += string_references.in_annotations(study, module)
             has_models = bool(study.constructors)
             found += spelled_names.commands(study.project, module, has_models=has_models)
@@ -76,6 +73,10 @@ def find(study: Study) -> tuple[list[Site], set[ast.AST]]:
                 found += string_references.attributes(study, module, has_fsdp=module in referring)
         of_all = (s for f in finders if f.in_project is not None for s in f.in_project(study))
         found += (site for site in of_all if not support_library.is_ours(site.module))
+        # A library's own setting may be all that there is of FSDP1.
+        for module in modules if uses_fsdp1 or found else ():
+            found += spelled_names.strings(module)
+            found += string_references.in_bytes(module)
         if study.constructors:
             found += _versions(found, study)
         found += _outdated_methods(referring, study)

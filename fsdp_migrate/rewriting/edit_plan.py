@@ -143,8 +143,21 @@ def plan_edits(module: Module, edits: Sequence[Edit]) -> EditPlan:
     said: set[tuple[ast.AST | None, str]] = {(place, mark.comment) for place, mark in marked}
     for place, mark in marked:
         if (_preceding(module, place), mark.comment) not in said:
-            plan.statements[_staying(module, place, plan)].marks.append(mark)
+            taking = _taking(module, mark, plan, edits) if _is_gone(place, plan) else None
+            plan.statements[_staying(module, taking or place, plan)].marks.append(mark)
     return plan
+
+
+def _taking(module: Module, mark: Mark, plan: EditPlan, edits: Sequence[Edit]) -> ast.stmt | None:
+    """The statement whose new code has what a mark is about, where its own statement goes."""
+    around = {mark.node, *module.table.ancestors(mark.node)}
+    for edit in edits:
+        if isinstance(edit, ReplaceExpression | ReplaceStatement | Insert) and any(
+            not around.isdisjoint(code.old_nodes()) for code in new_code(edit)
+        ):
+            where = _own_line(module, edit.node)
+            return None if _is_gone(where, plan) else where
+    return None
 
 
 def _move(edit: MoveStatement, plan: EditPlan, module: Module) -> None:
@@ -162,8 +175,8 @@ def _staying(module: Module, statement: ast.stmt, plan: EditPlan) -> ast.stmt:
     in its block, else one in front of it, else the one that has the block."""
     parents = [statement, *module.table.ancestors(statement)]
     gone = [s for s in parents if isinstance(s, ast.stmt) and _is_gone(s, plan)]
-    if not gone:
-        return statement
+    if not gone or (gone == [statement] and plan.statements[statement].replacement is None):
+        return statement  # a condition stays, and is the place of what is about itself
     holder = module.table.parents[gone[-1]]
     block = block_of(holder, gone[-1])
     place = block.index(gone[-1])

@@ -69,11 +69,7 @@ def find(
     ``asked_for`` are the names that other modules import from this one.
     """
     read = None if after is None else _read(after)
-    needs: set[str] = set()
-    if after is not None and read is not None:
-        spelled = _changes(module, edits).mentioned - read
-        needs = spelled & {_bound(e) for e in edits if isinstance(e, Import)}
-        needs = {name for name in needs if not evaluated_text.names(name, after.table)}
+    spelled = _changes(module, edits).mentioned
     said = {word for e in edits if isinstance(e, Mark) for word in WORD.findall(e.sentence)}
     variables: set[ast.stmt] = set()
     while True:
@@ -89,6 +85,11 @@ def find(
         if not more:
             break
         variables |= more
+    needs: set[str] = set()
+    if after is not None and read is not None:
+        spelled |= {node.id for node in changes.gone if isinstance(node, ast.Name)}
+        needs = (spelled - read) & {_bound(e) for e in edits if isinstance(e, Import)}
+        needs = {name for name in needs if not evaluated_text.names(name, after.table)}
     imports = {of_kind(b.node, ast.alias) for b in _imports(module, changes, asked_for)}
     return Unused(frozenset(imports), frozenset(variables), frozenset(needs))
 

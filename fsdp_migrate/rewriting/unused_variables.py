@@ -49,8 +49,9 @@ def find(
     for scope, name in asked:
         named = [n for n in table.names_by_id.named(name) if not isinstance(n.ctx, ast.Store)]
         uses = [n for n in named if table.within[n].lookup(name) is scope]
-        # Every name that is deleted is one of the uses.
-        bound = (b for b in scope.bindings[name] if b.kind is not Kind.DELETE)
+        # Every name that is deleted is one of the uses, and an argument is for the callers.
+        others = {Kind.DELETE, Kind.PARAMETER}
+        bound = (b for b in scope.bindings[name] if b.kind not in others)
         given = {b.node: _target(b, module) for b in bound}
         if gone.issuperset(uses) and None not in given.values() and not _is_shown(scope, module):
             for statement, target in given.items():

@@ -88,6 +88,8 @@ def names(before: Mapping[str, str], after: Mapping[str, str]) -> Iterator[tuple
             continue  # the linter takes a text for a type, as it does not know what it is given to
         if code == "F811" and imported[_quoted(message)] > 1:
             continue  # the second import stands where it stood
+        if code == "F811" and _is_idle(_quoted(message), old):
+            continue  # the linter did not see that nothing asked for it before
         if code == "F401" and _has_reason(_quoted(message), shared, new):
             continue
         if code == "F841" and _quoted(message) in told:
@@ -129,14 +131,32 @@ def _is_local(name: str, text: str) -> bool:
     return bool(found) and all(found)
 
 
+def _is_idle(name: str, text: str) -> bool:
+    """Whether nothing asks for a name of a module: functions that do bind it themselves."""
+    tables = [symtable.symtable(text, "program.py", "exec")]
+    top = tables[0]
+    for table in tables:
+        tables += table.get_children()
+        if name in table.get_identifiers():
+            symbol = table.lookup(name)
+            if symbol.is_referenced() and (table is top or symbol.is_global()):
+                return False
+    return True
+
+
 def _is_asked_first(name: str, text: str) -> bool:
-    """Whether a function asks for a name in front of what binds it there, and nowhere else."""
+    """Whether a function asks for a name in front of what binds it there, and nowhere else. What a
+    statement binds a name to is in front of it."""
     for function in ast.walk(ast.parse(text)):
         if isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef):
             found = [n for n in ast.walk(function) if isinstance(n, ast.Name) and n.id == name]
+            bound = {n: n.lineno for n in found if isinstance(n.ctx, ast.Store)}
+            for statement in ast.walk(function):
+                if isinstance(statement, ast.Assign):
+                    ends = dict.fromkeys(statement.targets, (statement.end_lineno or 0) + 1)
+                    bound |= {n: ends[n] for n in bound.keys() & ends.keys()}
             reads = [n.lineno for n in found if isinstance(n.ctx, ast.Load)]
-            bound = [n.lineno for n in found if isinstance(n.ctx, ast.Store)]
-            if reads and bound and max(reads) < min(bound):
+            if reads and bound and max(reads) < min(bound.values()):
                 return True
     return False
 

@@ -27,6 +27,7 @@ def test_a_seed_makes_always_the_same() -> None:
 
 
 BESIDE = """\
+from torch.distributed import fsdp
 from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
 
 
@@ -101,27 +102,134 @@ from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
         "            return FSDP(net)\n        return 1\n"
         "    elif isinstance(model, FSDPModule):\n        return 2\n    return 0\n\n\n"
         "def build(net):\n    model = FSDP(net)\n    version(model)\n    return model\n",
+        # A dictionary to which a branch adds what none of the calls gets.
+        "def build(model, args, other):\n    params = dict(device_id=torch.cuda.current_device())\n"
+        "    if args.wrap:\n        model = FSDP(model, **params)\n    else:\n"
+        "        params['device_id'] = 0\n        model = FSDP(model, other)\n    return model\n",
+        # A name of FSDP1's in an argument that both classes of a choice get.
+        "def build(net, flag):\n"
+        "    return (DDP if flag else FSDP)(net.cuda(), process_group=FSDP.group)\n",
+        # Settings of FSDP1's in arguments that they are none of.
+        "def shard(model, args):\n    return FSDP(\n        model,\n        fsdp.ShardingStrategy."
+        "SHARD_GRAD_OP if args.flag else fsdp.ShardingStrategy.FULL_SHARD,\n    )\n",
+        "def shard(model):\n    model = FSDP(\n        model, auto_wrap_policy="
+        "fsdp.wrap.ModuleWrapPolicy({fsdp.ShardedOptimStateDictConfig})\n    )\n    return model\n",
+        # What is said of a part of a statement that goes, and that its neighbour has now.
+        "def load(net, optimizer, kind, settings, states):\n    model = FSDP(net)\n"
+        "    with FSDP.state_dict_type(model, fsdp.StateDictType.FULL_STATE_DICT):\n"
+        "        model.load_state_dict(states['model'])\n"
+        "        state = FSDP.optim_state_dict_to_load(model, optimizer, states[FSDP])\n"
+        "    optimizer.load_state_dict(state)\n",
+        # A name of an argument that gets another value, whose uses go.
+        "def mean(net, model):\n    model = FSDP(net)\n"
+        "    torch.distributed.all_reduce(loss, group=model.process_group)\n",
+        "def save(net, path, policy=None):\n    model = FSDP(net)\n    if path:\n"
+        "        policy = fsdp.FullStateDictConfig(offload_to_cpu=True)\n"
+        "    with FSDP.state_dict_type(model, fsdp.StateDictType.FULL_STATE_DICT, policy):\n"
+        "        print(path)\n",
+        "from torch.distributed.fsdp import FullStateDictConfig, StateDictType\n\n\n"
+        "def save(net, policy=None):\n    model = FSDP(net)\n    if not FSDP:\n"
+        "        policy = FullStateDictConfig(offload_to_cpu=True)\n"
+        "    with FSDP.state_dict_type(model, StateDictType.FULL_STATE_DICT, policy):\n"
+        "        state = save()\n    return state\n",
         # Functions that ask for a name in front of what binds it, and stop there.
         "def build(net, wide):\n    if torch.__version__ < '1.13':\n        model = FSDP(net)\n"
         "    elif wide:\n        return model.state_dict()\n        model = FSDP(net)\n"
         "    else:\n        model = FSDP(net.half())\n    return model\n",
         "def mean(net, loss):\n    print(model)\n    model = FSDP(net)\n"
         "    torch.distributed.all_reduce(loss, group=model.process_group)\n    return loss\n",
+        "def resume(net, saved):\n    state = load(state)\n    model = FSDP(net)\n"
+        "    optimizer = torch.optim.SGD(model.parameters())\n"
+        "    state = FSDP.scatter_full_optim_state_dict(saved, model)\n"
+        "    optimizer.load_state_dict(state)\n",
     ],
     ids=[
         *("a handle", "an enum", "two in a row", "support", "no constructor", "one of two left"),
         *("names beside it", "deleted", "an absent member", "lent", "taken", "a plugin"),
         *("a choice of one", "held by another", "made in its branch"),
-        *("asked for in its branch", "asked for first"),
+        *("an entry of no call", "an argument of both", "a strategy as a group"),
+        *("a setting as a class", "what its neighbour has", "an argument"),
+        *("an argument under a condition", "under a test for FSDP1"),
+        *("asked for in its branch", "asked for first", "asked for by its own value"),
     ],
 )
 def test_what_it_found(text: str) -> None:
     assert not list(judging.faults(f"import functools\n\nimport torch\n{BESIDE}{text}"))
 
 
+def test_names_that_nothing_binds_are_torchs() -> None:
+    """What is written imports ``torch``, and a next run would know what the others are."""
+    text = (
+        "def free(net):\n    model = FSDP(net)\n    for m in FSDP.fsdp_modules(model):\n"
+        "        if m._has_params:\n"
+        "            torch.distributed.fsdp._runtime_utils._reshard(m, m._handle, True)\n\n\n"
+        "def resume(net, optimizer, saved):\n    model = FSDP(net)\n"
+        "    state = FSDP.scatter_full_optim_state_dict(saved, model)\n"
+        "    optimizer.load_state_dict(state)\n"
+    )
+    assert not list(judging.faults(f"{BESIDE}{text}"))
+
+
+def test_names_of_parameters_beside_a_setting_of_a_library() -> None:
+    text = (
+        "import lightning as L\nimport torch\n\n\nclass Net(L.LightningModule):\n"
+        "    def __init__(self):\n        super().__init__()\n"
+        "        self.linear = torch.nn.Linear(4, 4)\n\n"
+        "    def training_step(self, batch, index):\n        return self.linear(batch).sum()\n\n"
+        "    def configure_optimizers(self):\n"
+        "        return torch.optim.SGD(self.parameters(), lr=0.1)\n\n\n"
+        "def read(path):\n    return {n.replace('_fsdp_wrapped_module.', ''): v"
+        " for n, v in torch.load(path).items()}\n\n\n"
+        "trainer = L.Trainer(accelerator='gpu', num_nodes=2, strategy='fsdp')\n"
+        "trainer.fit(Net(), loader)\n"
+    )
+    assert not list(judging.faults(text))
+
+
+CALLED_IN_FRONT = """\
+import lightning as L
+if __name__ == '__main__':
+    main()
+import torch
+from lightning.pytorch.strategies import FSDPStrategy
+from torch.distributed.fsdp.wrap import ModuleWrapPolicy
+from layers import Block
+
+
+class Net(L.LightningModule):
+    def training_step(self, batch, index):
+        return self.layers(batch).sum()
+
+    def configure_optimizers(self):
+        return torch.optim.SGD(self.parameters(), lr=0.1)
+
+
+def main(loader):
+    strategy = FSDPStrategy(auto_wrap_policy=ModuleWrapPolicy({Block}))
+    trainer = L.Trainer(accelerator="gpu", devices=8, strategy=strategy)
+    trainer.fit(Net(), loader)
+"""
+
+
+def test_a_call_in_front_of_its_function_asks_for_no_import() -> None:
+    assert not list(judging.faults(CALLED_IN_FRONT))
+
+
+def test_an_import_that_a_function_hides_was_unused_before() -> None:
+    before = "import torch\n\n\ndef f(a):\n    with a:\n        torch = a\n    print(torch)\n"
+    after = "import torch\n\n\ndef f(a):\n    torch = a\n    print(torch)\n"
+    assert not list(judging.names({"program.py": before}, {"program.py": after}))
+
+
 @pytest.mark.parametrize(
     ("before", "after", "kind"),
     [
+        (  # which the function below asked for
+            "import torch\n\n\ndef g():\n    return torch\n\n\n"
+            "def f(a):\n    torch = a\n    print(torch)\n",
+            "import torch\n\n\ndef f(a):\n    torch = a\n    print(torch)\n",
+            judging.UNUSED,
+        ),
         ("x = 1\n\n\ndef f():\n    print(x)\n", "def f():\n    print(x)\n", judging.UNBOUND),
         (
             "def f(a):\n    x = a\n    print(x)\n",
@@ -132,4 +240,4 @@ def test_what_it_found(text: str) -> None:
 )
 def test_the_judge_still_sees(before: str, after: str, kind: str) -> None:
     said = list(judging.names({"program.py": before}, {"program.py": after}))
-    assert [each for each, _ in said] == [kind]
+    assert {each for each, _ in said} == {kind}

@@ -524,6 +524,31 @@ def test_the_check_takes_what_is_bound(old: str, new: str) -> None:
     assert not too_early(old, new)
 
 
+@pytest.mark.parametrize(
+    ("text", "unsure"),
+    [
+        # Nothing of ``build`` runs where it is not made yet.
+        ("build()\ndef build():\n    return new()\nfrom torch import new\n", {"build"}),
+        ("for _ in '12':\n    build()\ndef build(): new()\nfrom torch import new\n", {"build"}),
+        # It may be what an earlier round made, what a branch made, or another of its name.
+        (
+            "for _ in '12':\n    try:\n        build()\n    except NameError: ...\n"
+            "    def build(): new()\nfrom torch import new\n",
+            {"build", "new"},
+        ),
+        (
+            "if a:\n    def build(): new()\nbuild()\ndef build(): new()\nfrom torch import new\n",
+            {"build", "new"},
+        ),
+        # A function asks for it when it is called.
+        ("def f(): build()\ndef build(): new()\nf()\nfrom torch import new\n", {"new"}),
+    ],
+)
+def test_a_call_in_front_of_its_function_runs_nothing(text: str, unsure: set[str]) -> None:
+    table = name_table_builder.build(ast.parse(text))
+    assert {d.name for d in find_unsure_reads(table)} == unsure
+
+
 def test_a_doubt_says_where() -> None:
     table = name_table_builder.build(
         ast.parse("class C:\n    def f(self):\n        new()\nC()\nfrom torch import new\n")

@@ -252,7 +252,7 @@ def _given_to_other(other: ast.expr, plan: ShardPlan, study: Study) -> Code | No
         if keyword.value is constructor.wrapped:
             arguments.append(code("{k}={m}", k=keyword.arg, m=plan.model))
         elif not _is_ignored_by(other, keyword.arg, module, study):
-            if _is_changed(keyword.arg, value) or not _may_stand_twice(value):
+            if _is_changed(keyword.arg, value) or not _may_stand_twice(value, module, study):
                 return None
             arguments.append(code("{k}={v}", k=keyword.arg, v=ast.unparse(value)))
     return code("{o}({a})", o=other, a=join(", ", arguments))
@@ -293,11 +293,17 @@ def _has_call(node: ast.expr) -> bool:
     return any(isinstance(each, ast.Call) for each in ast.walk(node))
 
 
-def _may_stand_twice(value: ast.expr) -> bool:
+def _may_stand_twice(value: ast.expr, module: Module, study: Study) -> bool:
     """Whether an expression can be asked on each of two ways: a path, a constant, or a call of
-    these."""
+    these, without a name of FSDP1's, which has one place to be answered for."""
     kinds = (ast.Name, ast.Attribute, ast.Constant, ast.Call, ast.keyword, ast.expr_context)
-    return all(isinstance(node, kinds) for node in ast.walk(value))
+    nodes = [*ast.walk(value)]
+    return all(isinstance(node, kinds) for node in nodes) and not any(
+        fsdp1.canonical(name)
+        for node in nodes
+        if isinstance(node, ast.Name | ast.Attribute)
+        for name in study.external(node, module)
+    )
 
 
 def is_called(site: Site, study: Study) -> bool:

@@ -37,7 +37,7 @@ def edit(
     """
     module, proposal = plan.constructor.module, plan.proposal
     staying = {entry.statement for entry in (*kept, *handed_over)}
-    if dictionary.function is not None or kept or dictionary.is_told:
+    if dictionary.function is not None or kept or dictionary.is_told or _has_more(dictionary):
         staying.update(dictionary.statements)
     other = _made_in_else(dictionary, kept, setup, staying, plan)
     if other is not None:
@@ -68,6 +68,12 @@ def edit(
     for statement in () if dictionary.settled else dictionary.statements:
         if statement not in staying:
             proposal.delete(module, statement)
+
+
+def _has_more(dictionary: KeywordDictionary) -> bool:
+    """Whether a branch adds an entry that none of the calls gets, and that stays there."""
+    given = {entry.node for each in dictionary.constructors for entry in each.entries}
+    return any(entry.node not in given for entry in dictionary.entries)
 
 
 def _made_in_else(

@@ -6,6 +6,7 @@ import ast
 import builtins
 from dataclasses import dataclass, field
 
+from fsdp_migrate.analysis.load_order import is_in_front
 from fsdp_migrate.rewriting.bound_names.function_needs import FunctionNeeds, Needs
 from fsdp_migrate.rewriting.bound_names.state import Bindings, Definition, Key, State
 from fsdp_migrate.syntax.name_table import NameTable
@@ -56,7 +57,7 @@ class Reads:
             home = outer or home
         key = (home, node.id)
         self._require(key, node, DIRECTLY, state)
-        if self._is_own(key):
+        if self._is_own(key) and not (home is self.table.module and is_in_front(node, self.table)):
             self.call(key, f"by {node.id}", state)
 
     def call(self, key: Key, event: str, state: State) -> None:
