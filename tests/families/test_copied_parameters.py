@@ -241,3 +241,54 @@ def test_parameters_of_their_own_and_whole_ones_are_not_lost(settings: str) -> N
     text = FLAT.replace("LOOP", LOST["of the model"]).replace("SETTINGS", settings)
     text = text.replace("Parallel as FSDP", "Parallel as FSDP, ShardingStrategy")
     assert "up to the next backward" not in " ".join(rewritten(text).replace("#", " ").split())
+
+
+LION = """\
+import torch
+import torch.distributed as dist
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+
+def step(model, beta, averages):
+    likeness = torch.zeros(1)
+    norms, signs = [], []
+    for name, p in model.named_parameters():
+        update = averages[name] * beta + p.grad * (1 - beta)
+        sign = torch.sign(update)
+        likeness += torch.tensordot(update, sign, dims=len(update.shape))
+        likeness += PRODUCT
+        norms.append(torch.linalg.vector_norm(update, 2.0, dtype=torch.float32))
+        signs.append(torch.linalg.vector_norm(sign, 2.0, dtype=torch.float32))
+    dist.all_reduce(likeness)
+    for norm in (norms, signs):
+        total = torch.linalg.vector_norm(torch.stack(norm), 2.0) ** 2
+        dist.all_reduce(total)
+
+
+def train(net, averages):
+    model = FSDP(net, use_orig_params=True)
+    step(model, 0.9, averages)
+"""
+
+
+def test_products_and_signs_are_of_the_same_part_as_norms() -> None:
+    """Where a norm is this rank's, so is what is compared with it."""
+    after = rewritten(LION.replace("PRODUCT", "update.view(-1).dot(sign.view(-1))"))
+    assert "torch.tensordot(own_part(update), own_part(sign), dims=len(update.shape))" in after
+    assert "own_part(update.view(-1)).dot(own_part(sign.view(-1)))" in after or (
+        "own_part(update).view(-1).dot(own_part(sign).view(-1))" in after
+    )
+    assert "vector_norm(own_part(update), 2.0" in after
+    assert "vector_norm(own_part(sign), 2.0" in after
+
+
+@pytest.mark.parametrize(
+    "product",
+    [
+        "torch.tensordot(update, sign, dims=1).sum()",  # of rows
+        "torch.tensordot(update, likeness, dims=len(update.shape))",
+        "averages.dot(likeness)",
+    ],
+)
+def test_a_product_of_rows_or_of_something_else_stays(product: str) -> None:
+    assert product in rewritten(LION.replace("PRODUCT", product))

@@ -9,6 +9,7 @@ rank's number in both.
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 
@@ -28,7 +29,8 @@ EXTREMES = frozenset({"max", "min", "amax", "amin"})
 TOTALS = frozenset({"sum", "mean", "any", "all", "count_nonzero"})
 # Numbers of whole lists.
 OF_LISTS = frozenset({"_foreach_norm", "get_total_norm"})
-REDUCING = NORMS | EXTREMES | TOTALS | OF_LISTS
+PRODUCTS = frozenset({"dot", "vdot", "tensordot"})  # totals of what two of one shape have in common
+REDUCING = NORMS | EXTREMES | TOTALS | OF_LISTS | PRODUCTS
 MODULES = ("torch.", "torch.linalg.", "torch.nn.utils.", "torch.nn.utils.clip_grad.")
 NORM_ARGUMENTS = frozenset({"p", "ord", "dtype", "norm_type"})
 NUMBERS = frozenset({"float", "int", "bool"})
@@ -39,6 +41,7 @@ REDUCERS = frozenset(
     | {"all_gather_into_tensor", "all_reduce_coalesced", "reduce_scatter", "gather_object"}
 )
 NO_REDUCERS = frozenset({"functools.reduce"})
+OF_ALL = re.compile(r"^len\(|\.ndim$|\.dim\(\)$")  # dimensions
 DEEP = 3  # functions between a number and its reduction
 
 
@@ -124,6 +127,8 @@ def _read(call: ast.Call, names: Collection[str], study: Study, module: Module) 
     if not found:
         return None
     settings = call.args if of_method else call.args[1:]
+    if name in PRODUCTS:
+        return _product(call, settings, found, names)
     allowed = {"dtype"} if name in EXTREMES | TOTALS else NORM_ARGUMENTS
     if len(settings) > (0 if name in EXTREMES | TOTALS else 1):
         return None  # of rows or columns
@@ -131,6 +136,17 @@ def _read(call: ast.Call, names: Collection[str], study: Study, module: Module) 
         return None
     order = [*settings, *(k.value for k in call.keywords if k.arg != "dtype")]
     return reduction_named(name, call, tuple(found), order)
+
+
+def _product(
+    call: ast.Call, others: Sequence[ast.expr], found: list[ast.expr], names: Collection[str]
+) -> Reduction | None:
+    """``torch.tensordot(update, sign, dims=update.dim())``: of all dimensions, by what is said."""
+    other = reduced_parts(others[0], names) if len(others) == 1 else []
+    dims = [ast.unparse(keyword.value) for keyword in call.keywords]
+    if not other or not all(OF_ALL.search(each) for each in dims):
+        return None
+    return Reduction(call, (*found, *other))
 
 
 def reduction_named(

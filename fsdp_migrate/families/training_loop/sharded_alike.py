@@ -12,7 +12,7 @@ from fsdp_migrate.syntax.expressions import last_name
 ELEMENTWISE = frozenset(
     {"detach", "clone", "float", "double", "half", "bfloat16", "to", "type", "cpu", "cuda", "abs"}
     | {"pow", "square", "view", "reshape", "flatten", "ravel", "contiguous", "nan_to_num", "neg"}
-    | {"isnan", "isinf", "isfinite", "requires_grad_"}
+    | {"isnan", "isinf", "isfinite", "requires_grad_", "sign", "sqrt", "exp", "clamp", "clip"}
 )
 ORDERS = (ast.Lt, ast.LtE, ast.Gt, ast.GtE, ast.Eq, ast.NotEq)  # of elements
 
