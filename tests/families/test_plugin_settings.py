@@ -140,3 +140,18 @@ def prepare(model, cfg):
     _, after = migrate({"run.py": HEAD + own})
     assert "fully_shard(model)" in after["run.py"]
     assert "FSDP(" not in after["run.py"]
+
+
+@pytest.mark.parametrize(
+    ("plugin", "stays"),
+    [
+        ("class FullyShardedDataParallelPlugin:\n    sharding_strategy = None\n", False),
+        ("from accelerate import FullyShardedDataParallelPlugin\n", True),
+        ("class Plugin:\n    sharding_strategy = None\n", True),
+    ],
+)
+def test_accelerate_itself_says_which_version_it_is(plugin: str, *, stays: bool) -> None:
+    sources = {"run.py": HEAD + WRITTEN, "plugins.py": plugin}
+    result, _ = migrate(sources)
+    wrapped = [d.outcome for d in result.decisions if d.code == "FSDP101"]
+    assert (wrapped == [Outcome.LEFT]) == stays

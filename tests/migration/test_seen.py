@@ -173,8 +173,8 @@ model.module.generate(x)
 
 def test_a_method_is_registered_where_its_class_is_what_was_wrapped() -> None:
     result, before, _ = run(None, train=ENTRY)
-    assert result.count(Outcome.LEFT) == 1
-    assert "    register_fsdp_forward_method" not in before["train.py"]
+    assert (result.count(Outcome.LEFT), result.count(Outcome.REVIEW)) == (0, 1)
+    assert 'hasattr(net, "generate"):' in before["train.py"]
     line = ENTRY[: ENTRY.index("model = FSDP")].count("\n") + 1
     result, after, _ = run(constructed(set(), {"Net"}, line), train=ENTRY)
     assert result.count(Outcome.LEFT) == 0

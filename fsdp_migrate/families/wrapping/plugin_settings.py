@@ -18,6 +18,7 @@ from fsdp_migrate.planning.model import Constructor
 from fsdp_migrate.syntax.expressions import last_name
 
 PLUGIN = "fsdp_plugin"
+OWN = "FullyShardedDataParallelPlugin"
 SAID = "accelerate's plugin gives its settings, and with them the version"
 HELP = (
     "under version 2 the plugin has other fields: call fully_shard(model, "
@@ -29,6 +30,8 @@ HELP = (
 
 def set_apart(study: Study) -> None:
     """Take the calls out of the project's constructors; beside others they cannot be written."""
+    if _is_accelerate(study):
+        return  # the version is what is written here
     given = {call: c for call, c in study.constructors.items() if _is_given(c)}
     if len(given) < len(study.constructors):
         for constructor in given.values():
@@ -36,6 +39,15 @@ def set_apart(study: Study) -> None:
         return
     study.constructors.clear()
     study.by_plugin |= given.keys()
+
+
+def _is_accelerate(study: Study) -> bool:
+    """Whether the plugin's class is the project's own: accelerate itself, or a copy of it."""
+    return any(
+        isinstance(binding.node, ast.ClassDef)
+        for module in study.project.modules
+        for binding in module.table.module.bindings.get(OWN, ())
+    )
 
 
 def _is_given(constructor: Constructor) -> bool:
