@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shlex
 from collections.abc import Iterable, Sequence
@@ -83,7 +84,7 @@ def _importing(paths: Iterable[Path], files: dict[Path, bytes]) -> set[Path]:
         names = {p.parent.name if p.name == "__init__.py" else p.stem for p in new}
         if not names:
             break
-        words = b"|".join(re.escape(name.encode()) for name in sorted(names))
+        words = b"|".join(re.escape(os.fsencode(name)) for name in sorted(names))
         statement = re.compile(rb"(?m)^[ \t]*(?:from|import)[ \t][^\n#]*\b(?:%s)\b" % words)
         new = {path for path, data in files.items() if path not in found and statement.search(data)}
         found |= new
