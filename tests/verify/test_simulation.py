@@ -172,7 +172,7 @@ def test_a_torch_for_cuda_says_what_it_was_built_for(built: str, told: str) -> N
     """Extensions, torchvision among them, refuse a torch of another version than theirs."""
     program = (
         f"import torch\ntorch.version.cuda = {built}\n"
-        "from fsdp_migrate.verify.simulate import devices\ndevices.install()\n"
+        "from fsdp_migrate.verify.simulate import devices\ndevices.install(1)\n"
         "print(torch.version.cuda)"
     )
     run = [sys.executable, "-c", program]
