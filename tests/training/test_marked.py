@@ -87,7 +87,7 @@ def test_another_answer_is_marked(
 
 
 def test_the_same_answer_trains_the_same(launcher: Launcher, tmp_path: Path) -> None:
-    both = program("answer = int(len(list(model.modules())) > 2)", tmp_path)
+    both = program("answer = sum(isinstance(m, nn.Linear) for m in model.modules())", tmp_path)
     assert "TODO" not in both.after.read_text()
     assert compare(launcher.script(both.before), launcher.script(both.after)) == 4  # losses
 
