@@ -98,3 +98,38 @@ def test_a_model_that_is_not_followed_clips_with_a_marker(
         "TODO(fsdp-migrate FSDP401)" in after["train.py"]
         or "model.clip_grad" not in (after["train.py"])
     )
+
+
+@pytest.mark.parametrize("program", ["diffusion_ema", "configured", "ddp_or_fsdp"])
+def test_what_is_kept_in_doubt_leaves_no_line_out(
+    monkeypatch: pytest.MonkeyPatch, program: str
+) -> None:
+    """Lines may be added where a value is in doubt, and places marked or left."""
+    before = files(FIXTURES / "by_hand" / program / "before")
+    _, plain = migrate(before)
+    monkeypatch.setattr(answers, "MAX_DEPTH", 25)
+    monkeypatch.setattr(answers, "MAX_IN_VAIN", 1)
+    monkeypatch.setattr(answers, "AT_LEAST", 1)
+    _, doubtful = migrate(before)
+    for path, text in plain.items():
+        assert set(text.splitlines()) <= set(doubtful[path].splitlines())
+
+
+def test_a_parameter_is_in_doubt_where_its_callers_are() -> None:
+    """Rules are told of every call of the name, and values that there may be others."""
+    calls = "".join(f"    take({name}({number}))\n" for number, name in enumerate(NAMES))
+    source = f"{FUNCTIONS}\n\n\ndef take(given):\n    return given\n\n\ndef main():\n{calls}"
+    project = Project([Source.parse(source.encode(), path=Path("/p/a.py"), display="a.py")])
+    (module,) = project.modules
+    tracer = Tracer(project)
+    take = next(f for f in module.source.tree.body if getattr(f, "name", "") == "take")
+    assert isinstance(take, ast.FunctionDef)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(answers, "MAX_DEPTH", 0)
+        callers = tracer.callers(take, module)
+        assert len(callers) == len(NAMES)
+        assert tracer.is_in_doubt(take)
+        used = take.body[0]
+        assert isinstance(used, ast.Return)
+        assert used.value is not None
+        assert cut_off(tracer.evaluate(used.value, module))
