@@ -15,10 +15,10 @@ from fsdp_migrate.analysis.tracing.computed_names import ANY, texts
 from fsdp_migrate.analysis.tracing.evaluator import Evaluator
 from fsdp_migrate.analysis.tracing.functions import (
     CallSite,
-    argument_of,
     class_of_method,
     is_static,
 )
+from fsdp_migrate.analysis.tracing.other_names import OtherNames
 from fsdp_migrate.analysis.tracing.project_index import CallByText, HandedOn, ProjectIndex
 from fsdp_migrate.analysis.tracing.settled_index import SettledIndex
 from fsdp_migrate.analysis.values import (
@@ -78,8 +78,8 @@ class CallGraph:
         self.evaluate = tracer.evaluate
         self.index = index
         self.classes = classes
-        self.attributes = attributes
         self.answers = answers
+        self.other_names = OtherNames(tracer, index, classes, attributes)
         self._partials: dict[ast.Call, Partial] = {}
         # What a call may run by the values of what it calls, which are asked for in many rounds.
         self._ran: dict[ast.Call, tuple[Values, set[Hashable]]] = {}
@@ -131,9 +131,9 @@ class CallGraph:
         names = [name, ""]  # TABLE[key](net)
         if owner is not None and is_init:
             names += [c.node.name for c in self.classes.subclasses(Class(owner, module))]
-            names += self._names_of_classes(names)
+            names += self.other_names.of_classes(names)
         if owner is not None and function.name == "__call__":
-            names += self._instance_names(Class(owner, module))
+            names += self.other_names.of_instances(Class(owner, module))
         wanted: set[Hashable] = {function}
         if owner is not None:
             wanted |= {owner, Unknown} if self._is_alone(function) else {owner}
@@ -324,7 +324,7 @@ class CallGraph:
             parent = module.table.parents[call]
             if isinstance(parent, ast.Call) and parent.func is call:
                 yield CallSite(parent, module, bound=False)
-            for name in self._names_of([(call, module)]):
+            for name in self.other_names.of_results([(call, module)]):
                 for each, where in self.index.calls.get(name, []):
                     if any(v.node is function for v in self.evaluate(each.func, where)):
                         yield CallSite(each, where, bound=False)
@@ -345,72 +345,7 @@ class CallGraph:
             if all(value.node is not function for value in self.evaluate(given, module)):
                 continue
             partial = self._partials.setdefault(made, Partial(made, module))
-            for name in self._names_of([(made, module)]):
+            for name in self.other_names.of_results([(made, module)]):
                 for call, where in self.index.calls.get(name, []):
                     if any(value.node is made for value in self.evaluate(call.func, where)):
                         yield CallSite(call, where, bound=False, partial=partial)
-
-    def _instance_names(self, cls: Class) -> list[str]:
-        """The names that instances of a class may have: ``loss`` of ``self.loss = Loss()``."""
-        classes = (cls, *self.classes.subclasses(cls))
-        return self._names_of(
-            [c for each in classes for c in self.index.calls_named(each.node.name)]
-        )
-
-    def _names_of_classes(self, classes: list[str]) -> list[str]:
-        """The names under which classes may be called that are handed on by their own: as an
-        argument, or out of a dictionary, as in ``{"model_cls": Model}``."""
-        found: dict[str, None] = {}
-        for name in classes:
-            found.update(dict.fromkeys(self.index.keys.get(name, ())))
-            found.update(dict.fromkeys(self._names_passed_on(name)))
-        return [name for name in found if name not in classes]
-
-    def _names_of(self, made: list[tuple[ast.Call, Module]]) -> list[str]:
-        """The names that the results of some calls may have, wherever they are passed on to."""
-        found: dict[str, None] = {}
-        for call, module in made:
-            parent = module.table.parents[call]
-            targets = parent.targets if isinstance(parent, ast.Assign) else []
-            found.update(dict.fromkeys(name for t in targets if (name := last_name(t))))
-            if isinstance(parent, ast.keyword) and parent.arg is not None:  # Trainer(run=partial())
-                found[parent.arg] = None
-        waiting = list(found)
-        while waiting:
-            for name in self._names_passed_on(waiting.pop()):
-                if name not in found:
-                    found[name] = None
-                    waiting.append(name)
-        return list(found)
-
-    def _names_passed_on(self, name: str) -> Iterator[str]:
-        """The parameters that get what has a name, and the names they are assigned to."""
-        for given, call, module in self.index.arguments.get(name, []):
-            for value in self.evaluate(call.func, module):
-                functions = [value] if isinstance(value, Function) else []
-                if isinstance(value, Class):
-                    functions = [
-                        f
-                        for f in self.attributes.of_class(value, "__init__")
-                        if isinstance(f, Function)
-                    ]
-                for function in functions:
-                    yield from self._names_of_argument(
-                        given, call, function, made=isinstance(value, Class)
-                    )
-
-    def _names_of_argument(
-        self, given: ast.expr, call: ast.Call, function: Function, *, made: bool
-    ) -> Iterator[str]:
-        """The parameter that an argument is given for, and the names it is assigned to."""
-        arguments = function.node.args
-        bound = made or (function.owner is not None and not is_static(function.node))
-        for each in (*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs):
-            if argument_of(call, function.node, each.arg, bound=bound) is not given:
-                continue
-            yield each.arg
-            scope = function.module.table.scopes[function.node]
-            for definition in function.module.flow(scope).definitions:
-                kept = definition.value
-                if isinstance(kept, ast.Name) and kept.id == each.arg:
-                    yield definition.path.rpartition(".")[2]
